@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What machine this is, for the report.
+
+use super::system::SCHED_DEBUG;
+use crate::instrument::Clock;
+use crate::protocol::Job;
+use anyhow::Result;
+use overbook_report::schema::MachineInfo;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// Describes the running machine.
+pub fn machine(job: &Job, clock: &Clock) -> Result<MachineInfo> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
+    let cpu_model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or("unknown");
+    let cpus = super::system::online_cpus()?;
+    let distinct = |file: &str| {
+        let values: BTreeSet<String> = cpus
+            .iter()
+            .map(|cpu| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}")).unwrap_or_default())
+            .collect();
+        values.len() as u32
+    };
+    let cores = distinct("topology/thread_siblings_list").max(1);
+    let vendor = if fs::exists("/sys/module/kvm_amd").unwrap_or(false) { "kvm_amd" } else { "kvm_intel" };
+    let parameter = |name: &str| {
+        let value = fs::read_to_string(format!("/sys/module/{vendor}/parameters/{name}"));
+        value.map_or_else(|_| "?".into(), |v| v.trim().to_string())
+    };
+    let (ple, apicv) = match vendor {
+        "kvm_amd" => (
+            format!("pause_filter_count={} pause_filter_thresh={}", parameter("pause_filter_count"), parameter("pause_filter_thresh")),
+            format!("avic={}", parameter("avic")),
+        ),
+        _ => (
+            format!("ple_window={} ple_gap={}", parameter("ple_window"), parameter("ple_gap")),
+            format!("enable_apicv={} enable_ipiv={}", parameter("enable_apicv"), parameter("enable_ipiv")),
+        ),
+    };
+    let tcg = job.accel.starts_with("tcg");
+    Ok(MachineInfo {
+        kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().into(),
+        cpu_model: cpu_model.trim_start_matches([' ', '\t', ':']).into(),
+        cpus: cpus.len() as u32,
+        // Without an L3 every CPU would count for itself; the lab's machines always have one.
+        llcs: distinct("cache/index3/shared_cpu_list").max(1),
+        nodes: fs::read_dir("/sys/devices/system/node").map_or(1, |dir| {
+            dir.flatten().filter(|e| e.file_name().to_string_lossy().trim_start_matches("node").parse::<u32>().is_ok()).count() as u32
+        }),
+        smt: cpus.len() as u32 / cores,
+        accel: job.accel.clone(),
+        emulator: job.emulator.clone(),
+        // A turn is two instructions.
+        cpu_ips: 2e9 / clock.ns_per_turn,
+        kvm_vendor: vendor.into(),
+        ple: if tcg { format!("every PAUSE exits (emulated; {ple})") } else { ple },
+        apicv,
+        knobs: knobs(&cpus),
+    })
+}
+
+fn knobs(cpus: &[u32]) -> BTreeMap<String, String> {
+    let read = |path: String| fs::read_to_string(path).map(|v| v.split_whitespace().collect::<Vec<_>>().join(" "));
+    let mut knobs = BTreeMap::new();
+    let mut put = |name: &str, path: String| {
+        if let Ok(value) = read(path) {
+            knobs.insert(name.to_string(), value);
+        }
+    };
+    put("base_slice_ns", format!("{SCHED_DEBUG}/base_slice_ns"));
+    put("sched_features", format!("{SCHED_DEBUG}/features"));
+    put("cmdline", "/proc/cmdline".into());
+    put("clocksource", "/sys/devices/system/clocksource/clocksource0/current_clocksource".into());
+    put("halt_poll_ns", "/sys/module/kvm/parameters/halt_poll_ns".into());
+    put("l3", format!("/sys/devices/system/cpu/cpu{}/cache/index3/shared_cpu_list", cpus[0]));
+    knobs
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The half of the lab that runs inside the emulated host, as its init.
+
+mod burner;
+mod describe;
+mod system;
+
+use crate::experiment::{self, Host};
+use crate::instrument;
+use crate::protocol::{EVENT_PORT, Event, JOB_FILE, Job, Task};
+use anyhow::{Context, Result};
+use std::fs::File;
+use std::io::Write;
+
+/// True if the program runs as the lab's init.
+pub fn is_init() -> bool {
+    std::process::id() == 1 && std::path::Path::new("/").join(JOB_FILE).exists()
+}
+
+/// Runs the job of this boot, then stops the machine. Never returns.
+pub fn main() -> ! {
+    let outcome = system::prepare().and_then(|()| Port::open()).and_then(|mut port| {
+        let outcome = work(&mut port);
+        port.say(&match &outcome {
+            Ok(()) => Event::Done,
+            Err(e) => Event::Failed(format!("{e:#}")),
+        })
+    });
+    if let Err(e) = outcome {
+        // The console is all that is left.
+        eprintln!("overbook lab agent: {e:#}");
+    }
+    system::stop_machine()
+}
+
+fn work(port: &mut Port) -> Result<()> {
+    let text = std::fs::read_to_string(format!("/{JOB_FILE}")).context("the initramfs has no job")?;
+    let job: Job = serde_json::from_str(&text).context("the job is not readable")?;
+    system::load_modules()?;
+    let cpus = system::online_cpus()?;
+    let trial = matches!(job.task, Task::Trial);
+    let _burners = burner::start(&cpus)?;
+    let clock = instrument::Clock::calibrate()?;
+    if trial {
+        return experiment::trial(&clock);
+    }
+    let Task::Scenario(scenario) = &job.task else { return Ok(()) };
+    port.say(&Event::Machine(describe::machine(&job, &clock)?))?;
+    let instrument = instrument::check(&cpus, &clock, scenario)?;
+    let ok = instrument.ok;
+    let complaints = instrument.complaints.join("; ");
+    port.say(&Event::Instrument(instrument))?;
+    if !ok && job.strict {
+        anyhow::bail!("the instrument is out of its limits, so nothing was measured: {complaints}");
+    }
+    let host = Host {
+        cpus,
+        ns_per_turn: clock.ns_per_turn,
+        probe: Some(overbook_probe::Probe::attach()?),
+        default_slice_ns: system::base_slice_ns(),
+    };
+    experiment::run(scenario, job.seed, &host, &mut |event| port.say(&event))
+}
+
+/// The serial line to the outside.
+struct Port(File);
+
+impl Port {
+    fn open() -> Result<Port> {
+        let file = File::options().read(true).write(true).open(EVENT_PORT);
+        let file = file.with_context(|| format!("the machine has no {EVENT_PORT}"))?;
+        let mut mode = nix::sys::termios::tcgetattr(&file)?;
+        nix::sys::termios::cfmakeraw(&mut mode);
+        nix::sys::termios::tcsetattr(&file, nix::sys::termios::SetArg::TCSANOW, &mode)?;
+        Ok(Port(file))
+    }
+
+    fn say(&mut self, event: &Event) -> Result<()> {
+        let mut line = serde_json::to_vec(event)?;
+        line.push(b'\n');
+        self.0.write_all(&line)?;
+        nix::sys::termios::tcdrain(&self.0)?;
+        Ok(())
+    }
+}

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The few things that an init does.
+
+use crate::protocol::MODULE_DIR;
+use anyhow::{Context, Result};
+use nix::kmod::{ModuleInitFlags, finit_module};
+use nix::mount::{MsFlags, mount};
+use nix::sys::reboot::{RebootMode, reboot};
+use std::fs::{self, File};
+use std::path::Path;
+
+/// Scheduler's debugfs folder.
+pub const SCHED_DEBUG: &str = "/sys/kernel/debug/sched";
+
+/// Mounts what the experiments read and write.
+pub fn prepare() -> Result<()> {
+    for (kind, at) in [
+        ("proc", "/proc"),
+        ("sysfs", "/sys"),
+        ("devtmpfs", "/dev"),
+        ("debugfs", "/sys/kernel/debug"),
+        ("tracefs", "/sys/kernel/tracing"),
+        ("bpf", "/sys/fs/bpf"),
+        ("cgroup2", "/sys/fs/cgroup"),
+        ("tmpfs", "/run"),
+        ("tmpfs", "/tmp"),
+    ] {
+        mount(Some(kind), at, Some(kind), MsFlags::empty(), None::<&str>)
+            .with_context(|| format!("cannot mount {kind} on {at}"))?;
+    }
+    fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu").context("the kernel has no cpu controller")?;
+    // Without this, a controller that sleeps in a real-time class would be throttled beside busy CPUs.
+    let _ = fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1");
+    Ok(())
+}
+
+/// Loads the initramfs' modules, in the order of their names, without the other vendor's. One that refuses to
+/// load is not an error here: /dev/kvm tells in the end.
+pub fn load_modules() -> Result<()> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
+    let foreign = if cpuinfo.contains(" svm ") { "kvm-intel" } else { "kvm-amd" };
+    let mut files: Vec<_> = match fs::read_dir(Path::new("/").join(MODULE_DIR)) {
+        Ok(dir) => dir.flatten().map(|entry| entry.path()).collect(),
+        Err(_) => Vec::new(),
+    };
+    files.sort();
+    for path in files {
+        let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().replace('_', "-");
+        if name.ends_with(foreign) {
+            continue;
+        }
+        let options = if name.ends_with("kvm-amd") { c"avic=0" } else { c"" };
+        if let Err(e) = finit_module(File::open(&path)?, options, ModuleInitFlags::empty()) {
+            log::debug!("{}: {e}", path.display());
+        }
+    }
+    if !Path::new("/dev/kvm").exists() {
+        anyhow::bail!("KVM does not work in this machine: neither kvm_amd nor kvm_intel could be loaded");
+    }
+    Ok(())
+}
+
+/// CPUs that are online, ascending.
+pub fn online_cpus() -> Result<Vec<u32>> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.parse::<u32>()?..=last.parse::<u32>()?);
+    }
+    Ok(cpus)
+}
+
+/// EEVDF's base slice as the kernel chose it.
+pub fn base_slice_ns() -> u64 {
+    let text = fs::read_to_string(format!("{SCHED_DEBUG}/base_slice_ns")).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Ends the machine: QEMU exits at a reboot.
+pub fn stop_machine() -> ! {
+    let _ = reboot(RebootMode::RB_AUTOBOOT);
+    loop {
+        std::thread::park();
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! cgroups of a run's VMs, in the layouts that hosts really have.
+
+use super::Guest;
+use crate::scenario::Cgroups;
+use anyhow::{Context, Result};
+use overbook_vmm::VmProcess;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+
+const ROOT: &str = "/sys/fs/cgroup";
+/// All groups of a run lie below this one.
+const SLICE: &str = "overbook-lab.slice";
+
+/// The groups of one run.
+pub struct Groups {
+    layout: Cgroups,
+    vms: Vec<PathBuf>,
+}
+
+fn write(path: &Path, value: &str) -> Result<()> {
+    fs::write(path, value).with_context(|| format!("cannot write {value:?} to {}", path.display()))
+}
+
+impl Groups {
+    /// Makes the groups, with their weights.
+    pub fn create(layout: Cgroups, guests: &[Guest]) -> Result<Groups> {
+        let mut groups = Groups { layout, vms: Vec::new() };
+        if layout == Cgroups::Flat {
+            return Ok(groups);
+        }
+        let slice = Path::new(ROOT).join(SLICE);
+        fs::create_dir_all(&slice).context("cannot make a cgroup: is cgroup2 mounted?")?;
+        write(&slice.join("cgroup.subtree_control"), "+cpu")?;
+        for guest in guests {
+            let vm = slice.join(format!("machine-{}.scope", guest.name));
+            fs::create_dir_all(&vm)?;
+            if let Some(weight) = guest.vm.weight {
+                write(&vm.join("cpu.weight"), &weight.to_string())?;
+            }
+            if layout == Cgroups::PerVcpu {
+                write(&vm.join("cgroup.subtree_control"), "+cpu")?;
+                let libvirt = vm.join("libvirt");
+                let members = (0..guest.vm.vcpus).map(|i| format!("vcpu{i}")).chain(["emulator".into()]);
+                for member in members {
+                    fs::create_dir_all(libvirt.join(&member))?;
+                    write(&libvirt.join(&member).join("cgroup.type"), "threaded")?;
+                }
+                write(&libvirt.join("cgroup.subtree_control"), "+cpu")?;
+            }
+            groups.vms.push(vm);
+        }
+        Ok(groups)
+    }
+
+    /// Moves a VM and its vCPU threads into their groups.
+    pub fn adopt(&self, nth: usize, vm: &VmProcess) -> Result<()> {
+        let Some(group) = self.vms.get(nth) else { return Ok(()) };
+        let pid = vm.pid().to_string();
+        if self.layout == Cgroups::PerVm {
+            return write(&group.join("cgroup.procs"), &pid);
+        }
+        let libvirt = group.join("libvirt");
+        // A process enters a threaded subtree as a whole, and then its threads spread.
+        write(&libvirt.join("cgroup.procs"), &pid)?;
+        write(&libvirt.join("emulator/cgroup.threads"), &pid)?;
+        for (i, tid) in vm.tids.iter().enumerate() {
+            write(&libvirt.join(format!("vcpu{i}/cgroup.threads")), &tid.to_string())?;
+        }
+        Ok(())
+    }
+
+    /// Removes the groups; the VMs must have ended.
+    pub fn remove(&self) -> Result<()> {
+        if self.layout == Cgroups::Flat {
+            return Ok(());
+        }
+        remove_tree(&Path::new(ROOT).join(SLICE))
+    }
+}
+
+fn remove_tree(group: &Path) -> Result<()> {
+    for entry in fs::read_dir(group)?.flatten() {
+        if entry.file_type().is_ok_and(|t| t.is_dir()) {
+            remove_tree(&entry.path())?;
+        }
+    }
+    // A group stays busy for a moment after its last task has exited.
+    for _ in 0..100 {
+        if fs::remove_dir(group).is_ok() {
+            return Ok(());
+        }
+        sleep(Duration::from_millis(10));
+    }
+    fs::remove_dir(group).with_context(|| format!("cannot remove {}", group.display()))
+}

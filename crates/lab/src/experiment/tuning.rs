@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Scheduler knobs of a variant, set for the length of a run and put back after it.
+
+use crate::scenario::Variant;
+use anyhow::{Context, Result};
+use std::fs;
+
+const FEATURES: &str = "/sys/kernel/debug/sched/features";
+const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
+
+/// Puts the knobs back when dropped.
+#[derive(Default)]
+pub struct Tuning {
+    undo: Vec<(&'static str, String)>,
+}
+
+/// Sets the knobs of `variant`.
+///
+/// # Errors
+/// The kernel does not know one of them.
+pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<Tuning> {
+    let mut tuning = Tuning::default();
+    let slice = variant.base_slice_us.map_or(default_slice_ns as f64, |us| us * 1000.0) * dilation;
+    if default_slice_ns > 0 && slice as u64 != default_slice_ns {
+        fs::write(BASE_SLICE, (slice as u64).to_string())
+            .with_context(|| format!("the kernel refuses a base slice of {slice} ns"))?;
+        tuning.undo.push((BASE_SLICE, default_slice_ns.to_string()));
+    }
+    for feature in &variant.features {
+        let known = fs::read_to_string(FEATURES).context("cannot read the scheduler's features in debugfs")?;
+        let opposite = opposite(feature);
+        if known.split_whitespace().any(|f| f == feature) {
+            continue;
+        }
+        if !known.split_whitespace().any(|f| f == opposite) {
+            anyhow::bail!("this kernel has no scheduler feature {feature}");
+        }
+        fs::write(FEATURES, feature).with_context(|| format!("cannot set scheduler feature {feature}"))?;
+        tuning.undo.push((FEATURES, opposite));
+    }
+    Ok(tuning)
+}
+
+fn opposite(feature: &str) -> String {
+    feature.strip_prefix("NO_").map_or_else(|| format!("NO_{feature}"), str::to_string)
+}
+
+impl Drop for Tuning {
+    fn drop(&mut self) {
+        for (file, value) in self.undo.drain(..).rev() {
+            if let Err(e) = fs::write(file, value) {
+                log::warn!("cannot put {file} back: {e}");
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn features_are_undone_by_their_opposite() {
+        assert_eq!(super::opposite("NEXT_BUDDY"), "NO_NEXT_BUDDY");
+        assert_eq!(super::opposite("NO_NEXT_BUDDY"), "NEXT_BUDDY");
+    }
+}

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Packs the current program, its libraries, the kernel's modules and a job into an initramfs.
+
+use crate::protocol::{JOB_FILE, Job, MODULE_DIR};
+use anyhow::{Context, Result, bail};
+use cpio::newc;
+use overbook_kernels::Kernel;
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+/// Modules that make KVM work on either vendor, in case they are not built in.
+const MODULES: [&str; 3] = ["kvm", "kvm_amd", "kvm_intel"];
+
+const FILE: u32 = 0o100_755;
+const DIRECTORY: u32 = 0o040_755;
+const LINK: u32 = 0o120_777;
+
+/// Writes the initramfs of `job` for `kernel` to `path`. The same input gives the same bytes.
+///
+/// # Errors
+/// A library of this program is missing, a module cannot be read, or the disk is full.
+pub fn write(path: &Path, kernel: &Kernel, job: &Job) -> Result<()> {
+    let mut tree = Tree::default();
+    let program = std::env::current_exe().context("cannot find the running program")?;
+    tree.file("bin/overbook", fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?);
+    tree.entry("init", LINK, b"bin/overbook".to_vec());
+    for (name, library) in libraries(&program)? {
+        tree.file(&name, fs::read(&library).with_context(|| format!("cannot read {}", library.display()))?);
+    }
+    for (nth, module) in overbook_kernels::module_closure(kernel, &MODULES)?.iter().enumerate() {
+        let name = module.file_name().and_then(|n| n.to_str()).context("a module without a name")?;
+        let name = name.split('.').next().unwrap_or(name);
+        tree.file(&format!("{MODULE_DIR}/{nth:02}-{name}.ko"), without_signature(overbook_kernels::read_module(module)?));
+    }
+    tree.file(JOB_FILE, serde_json::to_vec(job)?);
+    for mount in ["proc", "sys", "dev", "run", "tmp"] {
+        tree.entry(mount, DIRECTORY, Vec::new());
+    }
+    tree.write(path).with_context(|| format!("cannot write {}: is the disk full?", path.display()))
+}
+
+/// Shared libraries of a program, each under the path where the dynamic loader will look.
+fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
+    let analyzer = lddtree::DependencyAnalyzer::new(PathBuf::from("/"));
+    let found = analyzer.analyze(program).context("cannot read this program's libraries")?;
+    let mut files = Vec::new();
+    if let Some(interpreter) = &found.interpreter {
+        files.push((interpreter.trim_start_matches('/').to_string(), PathBuf::from(interpreter)));
+    }
+    for (name, library) in &found.libraries {
+        match &library.realpath {
+            _ if Some(name) == found.interpreter.as_ref() => {}
+            Some(path) => files.push((format!("lib/{}", name.rsplit('/').next().unwrap_or(name)), path.clone())),
+            None => bail!("library {name}, which this program needs, is not installed"),
+        }
+    }
+    Ok(files)
+}
+
+/// Drops a module's signature: checking it takes an emulated CPU longer than the whole rest of the boot. No
+/// Debian kernel insists on one unless it is locked down.
+fn without_signature(mut module: Vec<u8>) -> Vec<u8> {
+    const MARK: &[u8] = b"~Module signature appended~\n";
+    // struct module_signature: eight bytes of identifiers and padding, then the signature's length.
+    const INFO: usize = 12;
+    if let Some(rest) = module.strip_suffix(MARK) {
+        let signature = rest.last_chunk::<4>().map_or(0, |length| u32::from_be_bytes(*length) as usize);
+        let end = rest.len().saturating_sub(INFO + signature);
+        module.truncate(end);
+    }
+    module
+}
+
+/// A file tree in memory. Sorted, so that parents come before children.
+#[derive(Default)]
+struct Tree {
+    entries: BTreeMap<String, (u32, Vec<u8>)>,
+}
+
+impl Tree {
+    fn file(&mut self, path: &str, content: Vec<u8>) {
+        self.entry(path, FILE, content);
+    }
+
+    fn entry(&mut self, path: &str, mode: u32, content: Vec<u8>) {
+        for (slash, _) in path.match_indices('/') {
+            self.entries.entry(path[..slash].into()).or_insert((DIRECTORY, Vec::new()));
+        }
+        self.entries.insert(path.into(), (mode, content));
+    }
+
+    fn write(&self, path: &Path) -> Result<()> {
+        let mut out = std::io::BufWriter::new(fs::File::create(path)?);
+        for (inode, (name, (mode, content))) in self.entries.iter().enumerate() {
+            let size = u32::try_from(content.len()).with_context(|| format!("{name} is too large"))?;
+            let header = newc::Builder::new(name).ino(inode as u32 + 1).mode(*mode).nlink(1);
+            let mut file = header.write(&mut out, size);
+            file.write_all(content)?;
+            file.finish()?;
+        }
+        newc::trailer(&mut out)?;
+        Ok(out.flush()?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_tree_has_its_parents_first_and_reads_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("x.cpio");
+        let mut tree = Tree::default();
+        tree.file("lib/a/b.so", b"xyz".to_vec());
+        tree.entry("init", LINK, b"bin/overbook".to_vec());
+        tree.write(&file).unwrap();
+        let mut input = fs::File::open(&file).unwrap();
+        let mut names = Vec::new();
+        loop {
+            let reader = newc::Reader::new(input).unwrap();
+            if reader.entry().is_trailer() {
+                break;
+            }
+            names.push(reader.entry().name().to_string());
+            input = reader.finish().unwrap();
+        }
+        assert_eq!(names, ["init", "lib", "lib/a", "lib/a/b.so"]);
+    }
+
+    #[test]
+    fn signatures_are_dropped_and_nothing_else() {
+        let mut signed = b"ELF".to_vec();
+        signed.extend([9; 5]);
+        signed.extend([0; 8]);
+        signed.extend(5u32.to_be_bytes());
+        signed.extend(b"~Module signature appended~\n");
+        assert_eq!(without_signature(signed), b"ELF");
+        assert_eq!(without_signature(b"ELF".to_vec()), b"ELF");
+    }
+
+    #[test]
+    fn own_libraries_are_found() {
+        let own = libraries(&std::env::current_exe().unwrap()).unwrap();
+        assert!(own.iter().any(|(name, _)| name.starts_with("lib/libc.so")), "{own:?}");
+        assert!(own.iter().all(|(_, path)| path.exists()));
+    }
+}

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the two halves of the lab tell each other.
+
+use crate::scenario::Scenario;
+use overbook_report::schema::{Instrument, MachineInfo, Run, VmBound};
+use serde::{Deserialize, Serialize};
+
+/// Where the agent finds its [`Job`] in the initramfs.
+pub const JOB_FILE: &str = "job.json";
+
+/// Where the agent finds kernel modules, named in load order.
+pub const MODULE_DIR: &str = "modules";
+
+/// Serial port of the agent's events, as seen inside.
+pub const EVENT_PORT: &str = "/dev/ttyS1";
+
+/// What a boot is for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Task {
+    /// Only show that KVM runs a guest here.
+    Trial,
+    /// Run a scenario.
+    Scenario(Box<Scenario>),
+}
+
+/// The agent's orders.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Job {
+    /// What to do.
+    pub task: Task,
+    /// How the machine is accelerated, as reports say it.
+    pub accel: String,
+    /// Version of the emulator.
+    pub emulator: String,
+    /// Seed, after the command line.
+    pub seed: u64,
+    /// Whether figures outside the limits of the instrument stop the run.
+    pub strict: bool,
+}
+
+/// What the agent says, one per line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Event {
+    /// Something for the log.
+    Log(String),
+    /// What the machine is.
+    Machine(MachineInfo),
+    /// The instrument measured itself.
+    Instrument(Instrument),
+    /// How far the work is: done and total steps.
+    Progress(u32, u32),
+    /// A run is finished.
+    Run(Box<Run>),
+    /// The bounds, after the last run.
+    Bounds(Vec<VmBound>),
+    /// All done; nothing follows.
+    Done,
+    /// The work cannot go on; nothing follows.
+    Failed(String),
+}

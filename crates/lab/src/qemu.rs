@@ -1,0 +1,303 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The machine: QEMU's command line, and a watch over the process.
+
+use crate::scenario::Host;
+use anyhow::{Context, Result, bail};
+use std::fs::{self, File};
+use std::io::{Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// The emulator.
+pub const PROGRAM: &str = "qemu-system-x86_64";
+
+/// How instructions are executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accel {
+    /// Nested hardware virtualization.
+    Kvm,
+    /// Emulated; time counts instructions, CPUs take turns in one thread. Repeatable.
+    Icount,
+    /// Emulated; CPUs run in parallel threads against the real clock. Not repeatable, a cross-check.
+    Parallel,
+}
+
+impl Accel {
+    /// Name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Accel::Kvm => "kvm",
+            Accel::Icount => "tcg-icount",
+            Accel::Parallel => "tcg-parallel",
+        }
+    }
+}
+
+/// A machine to boot.
+pub struct Boot<'a> {
+    /// Kernel image.
+    pub kernel: &'a Path,
+    /// Initramfs.
+    pub initramfs: &'a Path,
+    /// Folder for the console and the events.
+    pub dir: &'a Path,
+    /// Layout and speed.
+    pub host: &'a Host,
+    /// Acceleration.
+    pub accel: Accel,
+    /// Seed of the emulator's random devices.
+    pub seed: u64,
+}
+
+/// First line of `--version`.
+///
+/// # Errors
+/// QEMU is not installed.
+pub fn version() -> Result<String> {
+    let output = Command::new(PROGRAM).arg("--version").output();
+    let output = output.with_context(|| format!("cannot run {PROGRAM}: install it with `make setup` (package qemu-system-x86)"))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    Ok(text.lines().next().unwrap_or_default().trim_start_matches("QEMU emulator version ").into())
+}
+
+impl Boot<'_> {
+    fn command(&self) -> Command {
+        let host = self.host;
+        let mut qemu = Command::new(PROGRAM);
+        qemu.args(["-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot"]);
+        match self.accel {
+            Accel::Kvm => {
+                qemu.args(["-accel", "kvm", "-cpu", "host"]);
+            }
+            Accel::Icount => {
+                qemu.args(["-accel", "tcg,thread=single", "-cpu", "max"]);
+                qemu.arg("-icount").arg(format!("shift={},sleep=off", host.shift));
+                // The random devices, and the date: nothing may differ between two runs.
+                qemu.arg("-seed").arg(self.seed.to_string());
+                qemu.args(["-rtc", "clock=vm,base=2026-01-01T00:00:00"]);
+                if host.heartbeat_us > 0 {
+                    // Nobody is behind this network; its periodic timer on the virtual clock ends turns.
+                    qemu.args(["-netdev", "hubport,hubid=0,id=hb0", "-object"]);
+                    qemu.arg(format!("filter-buffer,id=hb,netdev=hb0,interval={}", host.heartbeat_us));
+                }
+            }
+            Accel::Parallel => {
+                qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+            }
+        }
+        qemu.arg("-m").arg(format!("{}M", host.memory_mb));
+        let cores = host.cpus / host.llcs / host.smt;
+        qemu.arg("-smp").arg(format!(
+            "cpus={},sockets={},cores={cores},threads={}",
+            host.cpus, host.llcs, host.smt
+        ));
+        if host.nodes > 1 {
+            let (cpus, memory) = (host.cpus / host.nodes, host.memory_mb / host.nodes);
+            for node in 0..host.nodes {
+                qemu.arg("-object").arg(format!("memory-backend-ram,id=node{node},size={memory}M"));
+                let (first, last) = (node * cpus, (node + 1) * cpus - 1);
+                qemu.arg("-numa").arg(format!("node,nodeid={node},memdev=node{node},cpus={first}-{last}"));
+            }
+        }
+        qemu.arg("-kernel").arg(self.kernel).arg("-initrd").arg(self.initramfs);
+        qemu.arg("-append").arg(self.command_line());
+        qemu.arg("-serial").arg(format!("file:{}", self.console().display()));
+        qemu.arg("-serial").arg(format!("file:{}", self.events().display()));
+        qemu
+    }
+
+    fn command_line(&self) -> String {
+        let mut line = "console=ttyS0 quiet panic=-1 oops=panic nokaslr mitigations=off".to_string();
+        if self.accel != Accel::Kvm {
+            // TCG has no pause filter, so KVM would not intercept PAUSE; with the bit set it does, and TCG
+            // then exits at every PAUSE.
+            line += " setcpuid=pausefilter,pfthreshold";
+        }
+        if self.accel == Accel::Icount {
+            // Self-tests and certificates that nobody here uses, and that take an emulated CPU a second.
+            line += " initcall_blacklist=load_system_certificate_list,jent_mod_init";
+            // The TSC is the instruction count, so there is nothing to watch over.
+            line += " tsc=reliable random.trust_cpu=on";
+        }
+        line
+    }
+
+    fn console(&self) -> PathBuf {
+        self.dir.join("console.log")
+    }
+
+    fn events(&self) -> PathBuf {
+        self.dir.join("events.jsonl")
+    }
+
+    /// Starts the machine.
+    ///
+    /// # Errors
+    /// QEMU is not installed, or refuses to start.
+    pub fn start(&self) -> Result<Running> {
+        for file in [self.console(), self.events()] {
+            File::create(&file).with_context(|| format!("cannot create {}: is the disk full?", file.display()))?;
+        }
+        let messages = File::create(self.dir.join("qemu.log"))?;
+        let mut command = self.command();
+        command.stdin(Stdio::null()).stdout(messages.try_clone()?).stderr(messages);
+        // SAFETY: prctl is async-signal-safe and takes no pointers.
+        unsafe {
+            use std::os::unix::process::CommandExt;
+            command.pre_exec(|| {
+                // Whatever happens to the lab, no machine stays behind; Ctrl-C is the lab's to handle.
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                libc::setpgid(0, 0);
+                Ok(())
+            });
+        }
+        let child = command
+            .spawn()
+            .with_context(|| format!("cannot run {PROGRAM}: install it with `make setup` (package qemu-system-x86)"))?;
+        Ok(Running {
+            child,
+            events: File::open(self.events())?,
+            pending: Vec::new(),
+            console: self.console(),
+            messages: self.dir.join("qemu.log"),
+        })
+    }
+}
+
+/// A booted machine. Dropping it kills it.
+pub struct Running {
+    child: Child,
+    events: File,
+    pending: Vec<u8>,
+    console: PathBuf,
+    messages: PathBuf,
+}
+
+/// What [`Running::next_line`] saw.
+pub enum Next {
+    /// A line of events.
+    Line(String),
+    /// The machine has stopped; nothing follows.
+    Stopped,
+    /// Nothing came for the given time.
+    Silent,
+    /// The user asked to stop.
+    Interrupted,
+}
+
+impl Running {
+    /// Waits for the next event line, at most `patience`.
+    ///
+    /// # Errors
+    /// The event file cannot be read.
+    pub fn next_line(&mut self, patience: Duration, interrupted: &AtomicBool) -> Result<Next> {
+        let started = Instant::now();
+        loop {
+            if let Some(end) = self.pending.iter().position(|b| *b == b'\n') {
+                let line: Vec<u8> = self.pending.drain(..=end).collect();
+                return Ok(Next::Line(String::from_utf8_lossy(&line).trim().to_string()));
+            }
+            // Asked before reading, so that what was written just before the end is not missed.
+            let ended = self.child.try_wait()?.is_some();
+            if self.events.read_to_end(&mut self.pending)? > 0 {
+                continue;
+            }
+            if interrupted.load(Ordering::Relaxed) {
+                return Ok(Next::Interrupted);
+            }
+            if ended {
+                return Ok(Next::Stopped);
+            }
+            if started.elapsed() > patience {
+                return Ok(Next::Silent);
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// The last lines that the kernel (or QEMU itself) printed.
+    pub fn last_words(&self, lines: usize) -> Vec<String> {
+        let mut words = tail(&self.messages, lines);
+        // QEMU says so of every heartbeat.
+        words.retain(|line| !line.contains("has no peer"));
+        words.extend(tail(&self.console, lines));
+        words
+    }
+
+    /// Seconds of kernel log that the console has, to tell a slow machine from a hung one.
+    pub fn console_size(&self) -> u64 {
+        fs::metadata(&self.console).map_or(0, |m| m.len())
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn tail(file: &Path, lines: usize) -> Vec<String> {
+    const MOST: u64 = 64 << 10;
+    let mut bytes = Vec::new();
+    let read = File::open(file).and_then(|mut f| {
+        let size = f.metadata()?.len();
+        f.seek(SeekFrom::Start(size.saturating_sub(MOST)))?;
+        f.read_to_end(&mut bytes)
+    });
+    if read.is_err() {
+        return Vec::new();
+    }
+    let text = String::from_utf8_lossy(&bytes).replace('\r', "");
+    let all: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
+    all[all.len().saturating_sub(lines)..].iter().map(|l| l.to_string()).collect()
+}
+
+/// Checks that a folder has room for a run.
+///
+/// # Errors
+/// Less than `need_mb` free.
+pub fn check_disk(dir: &Path, need_mb: u64) -> Result<()> {
+    let stat = nix::sys::statvfs::statvfs(dir).with_context(|| format!("cannot look at {}", dir.display()))?;
+    let free_mb = stat.blocks_available() * stat.fragment_size() >> 20;
+    if free_mb < need_mb {
+        bail!("{} has only {free_mb} MB free, and a run needs {need_mb} MB: free some, or set TMPDIR", dir.display());
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(host: &Host, accel: Accel) -> String {
+        let at = Path::new("/x");
+        let boot = Boot { kernel: at, initramfs: at, dir: at, host, accel, seed: 7 };
+        let command = boot.command();
+        command.get_args().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn topology_reaches_the_command_line() {
+        let host = Host { cpus: 8, llcs: 4, nodes: 2, smt: 2, ..Host::default() };
+        let text = line(&host, Accel::Icount);
+        assert!(text.contains("-smp cpus=8,sockets=4,cores=1,threads=2"), "{text}");
+        assert!(text.contains("-numa node,nodeid=1,memdev=node1,cpus=4-7"), "{text}");
+        assert!(text.contains("interval=10") && text.contains("-seed 7"), "{text}");
+        let kvm = line(&host, Accel::Kvm);
+        assert!(!kvm.contains("icount") && !kvm.contains("setcpuid"), "{kvm}");
+    }
+
+    #[test]
+    fn tail_of_a_missing_file_is_empty() {
+        assert!(tail(Path::new("/nonexistent"), 3).is_empty());
+    }
+
+    #[test]
+    fn a_full_disk_is_one_sentence() {
+        let error = check_disk(Path::new("/tmp"), u64::MAX >> 20).unwrap_err().to_string();
+        assert!(error.contains("MB free") && !error.contains('\n'));
+    }
+}

@@ -1,0 +1,522 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Scenario files: what is measured, on what host, with which VMs and which variants.
+//!
+//! The format is documented in `docs/scenarios.md`. Every mistake is reported with its line.
+
+use overbook_vmm::{Load, LockKind, Pattern, Storm};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+use thiserror::Error;
+
+/// A scenario that cannot be run.
+#[derive(Debug, Error)]
+pub enum ScenarioError {
+    /// The file cannot be read.
+    #[error("cannot read scenario {path}: {why}")]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The system's reason.
+        why: std::io::Error,
+    },
+    /// The file is not a scenario.
+    #[error("{path}:{line}: {what}")]
+    Invalid {
+        /// The file.
+        path: PathBuf,
+        /// 1-based line.
+        line: usize,
+        /// What is wrong and what would be right.
+        what: String,
+    },
+}
+
+/// A scenario, complete and consistent.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Scenario {
+    /// One line for headings.
+    pub title: String,
+    /// Why this scenario exists.
+    #[serde(default)]
+    pub about: String,
+    /// Seed of every random choice, 0 to 2^63 − 1.
+    #[serde(default = "one")]
+    pub seed: u64,
+    /// The machine.
+    #[serde(default)]
+    pub host: Host,
+    /// How long and how often.
+    #[serde(default)]
+    pub measure: Measure,
+    /// Where vCPUs may run and how they are grouped.
+    #[serde(default)]
+    pub layout: Layout,
+    /// The VMs.
+    #[serde(rename = "vm")]
+    pub vms: Vec<Vm>,
+    /// What is compared; the first is the baseline.
+    #[serde(rename = "variant", default = "Variant::eevdf_only")]
+    pub variants: Vec<Variant>,
+}
+
+/// The emulated host.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Host {
+    /// 1 to 16.
+    pub cpus: u32,
+    /// Last-level caches (sockets); divides `cpus`.
+    pub llcs: u32,
+    /// NUMA nodes; divides `llcs`.
+    pub nodes: u32,
+    /// Threads per core, 1 or 2.
+    pub smt: u32,
+    /// Memory in MiB, 512 to 16384.
+    pub memory_mb: u32,
+    /// Emulated speed: all CPUs together run 10^9 / 2^shift instructions per second of model time. 0 to 6.
+    pub shift: u32,
+    /// Period of the heartbeat that ends emulator turns, in µs of model time. 0 switches it off.
+    pub heartbeat_us: u32,
+    /// Stretches scheduler slices and guest sections together. 0.1 to 100.
+    pub dilation: f64,
+}
+
+/// How long and how often a variant is measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Measure {
+    /// Measured window, in seconds of model time.
+    pub seconds: f64,
+    /// Time that the VMs run before the window.
+    pub settle_seconds: f64,
+    /// Runs of every variant, interleaved.
+    pub repetitions: u32,
+    /// Whether the bound of every VM is measured too.
+    pub bound: bool,
+}
+
+/// Placement of vCPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Placement {
+    /// Any vCPU anywhere.
+    #[default]
+    Free,
+    /// vCPU i of every VM on CPU i, modulo the CPUs.
+    Pinned,
+    /// VM k on CPUs k·pool to (k+1)·pool − 1, modulo the CPUs.
+    Pooled,
+}
+
+/// cgroups of vCPUs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cgroups {
+    /// All in the root group.
+    #[default]
+    Flat,
+    /// A group per VM.
+    PerVm,
+    /// As libvirt does: a group per VM, and in it one per vCPU and one for the rest.
+    PerVcpu,
+}
+
+/// Where vCPUs may run and how they are grouped.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Layout {
+    /// Affinity.
+    pub placement: Placement,
+    /// CPUs per VM of `pooled`.
+    pub pool: Option<u32>,
+    /// cgroups.
+    pub cgroups: Cgroups,
+}
+
+/// One VM, or several alike.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Vm {
+    /// Name in tables; a number is appended where `count` exceeds 1.
+    #[serde(default)]
+    pub name: Option<String>,
+    /// How many of these.
+    #[serde(default = "one_u32")]
+    pub count: u32,
+    /// 1 to 256.
+    pub vcpus: u32,
+    /// What the guest does.
+    pub pattern: Pattern,
+    /// See [`Load`], as all until `jitter_percent`.
+    pub lock: Option<LockKind>,
+    /// Time in the critical section or handler.
+    pub critical_us: Option<f64>,
+    /// Time between operations.
+    pub outside_us: Option<f64>,
+    /// Checks between two PAUSEs.
+    pub checks_per_pause: Option<u32>,
+    /// Receivers of a shootdown.
+    pub targets: Option<u32>,
+    /// Storms of a hostile guest.
+    pub storms: Option<Vec<Storm>>,
+    /// Variation of outside work.
+    pub jitter_percent: Option<u32>,
+    /// `cpu.weight` of the VM's group, 1 to 10000; needs cgroups other than `flat`.
+    pub weight: Option<u32>,
+}
+
+/// One configuration of the host's scheduler.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Name in tables.
+    pub name: String,
+    /// What it changes, in words.
+    #[serde(default)]
+    pub about: String,
+    /// Scheduler features to set (`NEXT_BUDDY`) or clear (`NO_NEXT_BUDDY`) in debugfs.
+    #[serde(default)]
+    pub features: Vec<String>,
+    /// EEVDF's base slice in µs before dilation; the kernel's own if absent.
+    #[serde(default)]
+    pub base_slice_us: Option<f64>,
+    /// `false` switches pause-loop exits off, and with them directed yield.
+    #[serde(default = "yes")]
+    pub ple: bool,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn one_u32() -> u32 {
+    1
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl Default for Host {
+    fn default() -> Host {
+        Host {
+            cpus: 4,
+            llcs: 1,
+            nodes: 1,
+            smt: 1,
+            memory_mb: 1024,
+            shift: 1,
+            heartbeat_us: 10,
+            dilation: 1.0,
+        }
+    }
+}
+
+impl Default for Measure {
+    fn default() -> Measure {
+        Measure { seconds: 1.0, settle_seconds: 0.2, repetitions: 5, bound: true }
+    }
+}
+
+impl Variant {
+    fn eevdf_only() -> Vec<Variant> {
+        vec![Variant {
+            name: "eevdf".into(),
+            about: "the kernel's own scheduler, untouched".into(),
+            ple: true,
+            ..Variant::default()
+        }]
+    }
+}
+
+impl Vm {
+    /// The guest's load with the pattern's defaults filled in.
+    pub fn load(&self) -> Load {
+        let base = Load::new(self.pattern);
+        Load {
+            pattern: self.pattern,
+            lock: self.lock.unwrap_or(base.lock),
+            critical_us: self.critical_us.unwrap_or(base.critical_us),
+            outside_us: self.outside_us.unwrap_or(base.outside_us),
+            checks_per_pause: self.checks_per_pause.unwrap_or(base.checks_per_pause),
+            targets: self.targets.unwrap_or(base.targets),
+            storms: self.storms.clone().unwrap_or(base.storms),
+            jitter_percent: self.jitter_percent.unwrap_or(base.jitter_percent),
+        }
+    }
+}
+
+impl Scenario {
+    /// Reads and checks a scenario file.
+    ///
+    /// # Errors
+    /// See [`ScenarioError`].
+    pub fn read(path: &Path) -> Result<(Scenario, String), ScenarioError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|why| ScenarioError::Unreadable { path: path.into(), why })?;
+        Ok((Scenario::parse(&text, path)?, text))
+    }
+
+    /// Checks the text of a scenario; `path` is for messages only.
+    ///
+    /// # Errors
+    /// [`ScenarioError::Invalid`] with the line of the first mistake.
+    pub fn parse(text: &str, path: &Path) -> Result<Scenario, ScenarioError> {
+        let invalid = |offset: usize, what: String| ScenarioError::Invalid {
+            path: path.into(),
+            line: text[..offset.min(text.len())].matches('\n').count() + 1,
+            what,
+        };
+        let scenario: Scenario = toml::from_str(text).map_err(|e| {
+            let what = e.message().replace('\n', "; ");
+            invalid(e.span().map_or(0, |s| s.start), what)
+        })?;
+        scenario.check().map_err(|(keys, what)| invalid(offset_of(text, &keys), what))?;
+        Ok(scenario)
+    }
+
+    /// Every VM, `count` resolved: its name and its description.
+    pub fn each_vm(&self) -> impl Iterator<Item = (String, &Vm)> {
+        let total: u32 = self.vms.iter().map(|vm| vm.count).sum();
+        let copies = self.vms.iter().flat_map(|vm| (0..vm.count).map(move |i| (vm, i)));
+        copies.enumerate().map(move |(nth, (vm, i))| {
+            let name = match &vm.name {
+                Some(name) if vm.count == 1 => name.clone(),
+                Some(name) => format!("{name}{}", i + 1),
+                None if total == 1 => "vm".into(),
+                None => format!("vm{}", nth + 1),
+            };
+            (name, vm)
+        })
+    }
+
+    /// vCPUs divided by CPUs that they may use.
+    pub fn overcommit(&self) -> f64 {
+        let vcpus: u32 = self.vms.iter().map(|vm| vm.count * vm.vcpus).sum();
+        f64::from(vcpus) / f64::from(self.host.cpus)
+    }
+
+    /// CPUs that the `nth` VM may use.
+    pub fn cpus_of(&self, nth: u32, vm: &Vm) -> Vec<u32> {
+        match self.layout.placement {
+            Placement::Free => (0..self.host.cpus).collect(),
+            Placement::Pinned => (0..vm.vcpus.min(self.host.cpus)).collect(),
+            Placement::Pooled => {
+                let pool = self.layout.pool.unwrap_or(self.host.cpus);
+                (0..pool).map(|i| (nth * pool + i) % self.host.cpus).collect()
+            }
+        }
+    }
+
+    fn check(&self) -> Result<(), Mistake> {
+        let host = &self.host;
+        range(&["host", "cpus"], host.cpus, 1, 16)?;
+        range(&["host", "smt"], host.smt, 1, 2)?;
+        range(&["host", "memory_mb"], host.memory_mb, 512, 16384)?;
+        range(&["host", "shift"], host.shift, 0, 6)?;
+        range(&["host", "heartbeat_us"], host.heartbeat_us, 0, 10_000)?;
+        range(&["host", "dilation"], host.dilation, 0.1, 100.0)?;
+        if host.llcs == 0 || host.cpus % (host.llcs * host.smt) != 0 {
+            return mistake(
+                &["host", "llcs"],
+                format!("{} CPUs do not divide into {} LLCs of {}-thread cores", host.cpus, host.llcs, host.smt),
+            );
+        }
+        if host.nodes == 0 || host.llcs % host.nodes != 0 {
+            let what =
+                format!("{} LLCs do not divide into {} NUMA nodes: raise llcs or lower nodes", host.llcs, host.nodes);
+            return mistake(&["host", "nodes"], what);
+        }
+        range(&["measure", "seconds"], self.measure.seconds, 0.05, 3600.0)?;
+        range(&["measure", "settle_seconds"], self.measure.settle_seconds, 0.0, 600.0)?;
+        range(&["measure", "repetitions"], self.measure.repetitions, 1, 1000)?;
+        if self.seed > i64::MAX as u64 {
+            return mistake(&["seed"], "seed must be below 2^63".into());
+        }
+        self.check_layout()?;
+        if self.vms.is_empty() {
+            return mistake(&["vm"], "there is no VM: add a [[vm]] table".into());
+        }
+        for (i, vm) in self.vms.iter().enumerate() {
+            self.check_vm(vm).map_err(|(keys, what)| (prefixed("vm", i, keys), what))?;
+        }
+        if self.vms.iter().map(|vm| u64::from(vm.count) * u64::from(vm.vcpus)).sum::<u64>() > 1024 {
+            return mistake(&["vm"], "more than 1024 vCPUs in all would not end in a lifetime".into());
+        }
+        for (i, variant) in self.variants.iter().enumerate() {
+            let twin = self.variants[..i].iter().any(|v| v.name == variant.name);
+            self.check_variant(variant, twin).map_err(|(keys, what)| (prefixed("variant", i, keys), what))?;
+        }
+        if self.variants.is_empty() {
+            return mistake(&["variant"], "there is no variant: leave the key out to measure EEVDF alone".into());
+        }
+        Ok(())
+    }
+
+    fn check_layout(&self) -> Result<(), Mistake> {
+        match (self.layout.placement, self.layout.pool) {
+            (Placement::Pooled, None) => {
+                mistake(&["layout", "placement"], "pooled placement needs `pool`, the CPUs of each VM".into())
+            }
+            (Placement::Pooled, Some(pool)) => range(&["layout", "pool"], pool, 1, self.host.cpus),
+            (_, Some(_)) => mistake(&["layout", "pool"], "`pool` goes with placement = \"pooled\"".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_vm(&self, vm: &Vm) -> Result<(), Mistake> {
+        range(&["count"], vm.count, 1, 64)?;
+        range(&["vcpus"], vm.vcpus, vm.pattern.min_vcpus(), 256)?;
+        if vm.pattern.is_paired() && vm.vcpus % 2 != 0 {
+            let what = format!("{} pairs its vCPUs, so vcpus must be even", vm.pattern.name());
+            return mistake(&["vcpus"], what);
+        }
+        for (key, value) in [("critical_us", vm.critical_us), ("outside_us", vm.outside_us)] {
+            range(&[key], value.unwrap_or(0.0), 0.0, 1e7)?;
+        }
+        range(&["checks_per_pause"], vm.checks_per_pause.unwrap_or(0), 0, 1_000_000)?;
+        range(&["jitter_percent"], vm.jitter_percent.unwrap_or(0), 0, 100)?;
+        if let Some(targets) = vm.targets {
+            range(&["targets"], targets, 0, vm.vcpus - 1)?;
+        }
+        if vm.storms.as_ref().is_some_and(Vec::is_empty) {
+            return mistake(&["storms"], "a hostile guest without a storm does nothing: name one".into());
+        }
+        let only = |key: &'static str, given: bool, patterns: &[Pattern]| {
+            if !given || patterns.contains(&vm.pattern) {
+                return Ok(());
+            }
+            mistake(&[key], format!("`{key}` means nothing to pattern {}", vm.pattern.name()))
+        };
+        only("lock", vm.lock.is_some(), &[Pattern::Lock])?;
+        only("targets", vm.targets.is_some(), &[Pattern::Shootdown])?;
+        only("storms", vm.storms.is_some(), &[Pattern::Hostile])?;
+        if let Some(weight) = vm.weight {
+            range(&["weight"], weight, 1, 10_000)?;
+            if self.layout.cgroups == Cgroups::Flat {
+                let what = "a weight needs a group: set [layout] cgroups to \"per-vm\" or \"per-vcpu\"".into();
+                return mistake(&["weight"], what);
+            }
+        }
+        if let Some(name) = &vm.name {
+            check_name(name).map_err(|what| (vec![Key::Name("name")], what))?;
+        }
+        Ok(())
+    }
+
+    fn check_variant(&self, variant: &Variant, twin: bool) -> Result<(), Mistake> {
+        check_name(&variant.name).map_err(|what| (vec![Key::Name("name")], what))?;
+        if twin {
+            return mistake(&["name"], format!("there are two variants called {}", variant.name));
+        }
+        if let Some(slice) = variant.base_slice_us {
+            range(&["base_slice_us"], slice, 100.0, 1e6)?;
+        }
+        for feature in &variant.features {
+            if feature.is_empty() || !feature.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') {
+                return mistake(&["features"], format!("{feature:?} is no scheduler feature: they are in capitals"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names end up in file names, cgroups and table headings.
+fn check_name(name: &str) -> Result<(), String> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"-_.+".contains(&b);
+    if name.is_empty() || name.len() > 32 || !name.bytes().all(fine) {
+        return Err(format!("{name:?} is no name: use 1 to 32 letters, digits, or -_.+"));
+    }
+    Ok(())
+}
+
+enum Key {
+    Name(&'static str),
+    Nth(usize),
+}
+
+type Mistake = (Vec<Key>, String);
+
+fn mistake<T>(keys: &[&'static str], what: String) -> Result<T, Mistake> {
+    Err((keys.iter().map(|key| Key::Name(key)).collect(), what))
+}
+
+fn prefixed(table: &'static str, nth: usize, keys: Vec<Key>) -> Vec<Key> {
+    [Key::Name(table), Key::Nth(nth)].into_iter().chain(keys).collect()
+}
+
+fn range<T: PartialOrd + std::fmt::Display>(keys: &[&'static str], value: T, low: T, high: T) -> Result<(), Mistake> {
+    if value >= low && value <= high {
+        return Ok(());
+    }
+    let key = keys[keys.len() - 1];
+    mistake(keys, format!("{key} = {value} is out of range: {low} to {high}"))
+}
+
+/// Where in the text the deepest key of the path that is really there stands.
+fn offset_of(text: &str, keys: &[Key]) -> usize {
+    let Ok(document) = toml_edit::Document::parse(text) else { return 0 };
+    let (mut item, mut offset) = (document.as_item(), 0);
+    for key in keys {
+        let next = match key {
+            Key::Name(name) => item.get(name),
+            Key::Nth(nth) => item.get(nth),
+        };
+        let Some(found) = next else { break };
+        item = found;
+        offset = item.span().map_or(offset, |span| span.start);
+    }
+    offset
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "title = \"t\"\n[host]\ncpus = 4\n[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"\n";
+
+    fn complaint(text: &str) -> String {
+        Scenario::parse(text, Path::new("x.toml")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn defaults_fill_a_short_file() {
+        let scenario = Scenario::parse(GOOD, Path::new("x.toml")).unwrap();
+        assert_eq!(scenario.variants.len(), 1);
+        assert_eq!(scenario.overcommit(), 2.0);
+        let names: Vec<String> = scenario.each_vm().map(|(name, _)| name).collect();
+        assert_eq!(names, ["vm1", "vm2"]);
+        assert_eq!(scenario.vms[0].load(), Load::new(Pattern::Lock));
+    }
+
+    #[test]
+    fn mistakes_come_with_their_line() {
+        let cases = [
+            (GOOD.replace("cpus = 4\n[[", "cpus = 17\n[["), "x.toml:3: cpus = 17 is out of range: 1 to 16"),
+            (GOOD.replace("vcpus = 4", "vcpus = 0"), "x.toml:6: vcpus = 0 is out of range"),
+            (GOOD.replace("count", "cuont"), "x.toml:5: unknown field `cuont`"),
+            (GOOD.replace("\"lock\"", "\"lokc\""), "x.toml:7: unknown variant `lokc`"),
+            (GOOD.replace("title = \"t\"", "title = "), "x.toml:1: "),
+            (format!("{GOOD}weight = 5\n"), "x.toml:8: a weight needs a group"),
+            (format!("{GOOD}storms = [\"ipi\"]\n"), "x.toml:8: `storms` means nothing to pattern lock"),
+            (format!("{GOOD}[layout]\npool = 2\n"), "x.toml:9: `pool` goes with"),
+            (format!("{GOOD}[layout]\nplacement = \"pooled\"\n"), "x.toml:9: pooled placement needs"),
+            (format!("{GOOD}[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n"), "x.toml:11: there are two"),
+            (GOOD.replace("cpus = 4\n[[", "cpus = 4\nllcs = 3\n[["), "x.toml:4: 4 CPUs do not divide"),
+        ];
+        for (text, expected) in cases {
+            let got = complaint(&text);
+            assert!(got.starts_with(expected), "{got:?} should start with {expected:?}");
+            assert!(!got.contains('\n'), "more than one sentence: {got:?}");
+        }
+    }
+
+    #[test]
+    fn pools_wrap_around_the_host() {
+        let text = GOOD.replace("count = 2", "count = 3") + "[layout]\nplacement = \"pooled\"\npool = 2\n";
+        let scenario = Scenario::parse(&text, Path::new("x.toml")).unwrap();
+        let pools: Vec<_> = (0..3).map(|k| scenario.cpus_of(k, &scenario.vms[0])).collect();
+        assert_eq!(pools, [vec![0, 1], vec![2, 3], vec![0, 1]]);
+    }
+}

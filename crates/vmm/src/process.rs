@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The VM process, and its parent's handle on it.
+//!
+//! The two talk in lines of JSON: the parent sends a [`VmConfig`] and later `go`; the child answers `ready`
+//! with its vCPU threads, and says so if the guest stops. Closing the pipe ends the VM, so a parent that dies
+//! leaves nothing behind.
+
+use crate::machine::{self, Stop};
+use crate::memory::GuestMemory;
+use anyhow::{Context, Result, anyhow, bail};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, BufReader, Write};
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Barrier, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// The hidden subcommand under which a program that uses [`VmProcess`] must call [`serve`].
+pub const VM_SUBCOMMAND: &str = "__vm";
+
+/// One VM.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct VmConfig {
+    /// Name, as in reports.
+    pub name: String,
+    /// 1 to 256.
+    pub vcpus: u32,
+    /// Whether PAUSE loops exit to KVM; `false` switches pause-loop exiting off for this VM.
+    pub ple: bool,
+    /// [`GuestMemory::path`] of the parent's memory.
+    pub memory: PathBuf,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Event {
+    Ready { tids: Vec<i32>, tsc_khz: u32 },
+    Stopped { vcpu: usize, why: String },
+    Failed { why: String },
+}
+
+/// A running VM process. Dropping it kills the VM.
+pub struct VmProcess {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    events: Receiver<Event>,
+    /// Thread ids of the vCPUs.
+    pub tids: Vec<i32>,
+    /// Frequency of the guest's TSC.
+    pub tsc_khz: u32,
+}
+
+impl VmProcess {
+    /// Starts a VM; its vCPUs wait for [`VmProcess::go`]. The current program must serve [`VM_SUBCOMMAND`].
+    ///
+    /// # Errors
+    /// The VM cannot be created; the message is the child's own.
+    pub fn spawn(config: &VmConfig) -> Result<VmProcess> {
+        let mut child = Command::new("/proc/self/exe")
+            .arg(VM_SUBCOMMAND)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .context("cannot start a VM process")?;
+        let mut stdin = child.stdin.take().context("no pipe to the VM process")?;
+        let stdout = child.stdout.take().context("no pipe from the VM process")?;
+        let (sender, events) = channel();
+        thread::spawn(move || {
+            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
+                let Ok(event) = serde_json::from_str(&line) else { break };
+                if sender.send(event).is_err() {
+                    break;
+                }
+            }
+        });
+        writeln!(stdin, "{}", serde_json::to_string(config)?).context("the VM process went away")?;
+        let mut vm = VmProcess { child, stdin: Some(stdin), events, tids: Vec::new(), tsc_khz: 0 };
+        match vm.events.recv_timeout(Duration::from_secs(120)) {
+            Ok(Event::Ready { tids, tsc_khz }) => (vm.tids, vm.tsc_khz) = (tids, tsc_khz),
+            Ok(Event::Failed { why }) => bail!("{}: {why}", config.name),
+            Ok(Event::Stopped { vcpu, why }) => bail!("{}: vCPU {vcpu} stopped at once: {why}", config.name),
+            Err(_) => bail!("{}: the VM process died or hangs before it was ready", config.name),
+        }
+        Ok(vm)
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Lets the vCPUs run.
+    ///
+    /// # Errors
+    /// The process has died.
+    pub fn go(&mut self) -> Result<()> {
+        let stdin = self.stdin.as_mut().context("the VM is already stopping")?;
+        writeln!(stdin, "go").context("the VM process died before it could run")
+    }
+
+    /// Why the guest stopped by itself, if it did.
+    pub fn stopped(&mut self) -> Option<String> {
+        match self.events.try_recv() {
+            Ok(Event::Stopped { vcpu, why }) => Some(format!("vCPU {vcpu}: {why}")),
+            Ok(Event::Failed { why }) => Some(why),
+            _ => match self.child.try_wait() {
+                Ok(Some(status)) => Some(format!("the VM process ended: {status}")),
+                _ => None,
+            },
+        }
+    }
+}
+
+impl Drop for VmProcess {
+    fn drop(&mut self) {
+        drop(self.stdin.take());
+        // It may be gone already, and that is as good.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The body of a VM process: reads its orders from stdin, and ends with it.
+///
+/// # Errors
+/// The orders make no sense. What fails in KVM is told to the parent instead.
+pub fn serve() -> Result<()> {
+    // SAFETY: a plain system call; it asks the kernel to end this process with its parent.
+    unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
+    let mut lines = std::io::stdin().lines();
+    let first = lines.next().ok_or_else(|| anyhow!("a VM process takes its orders from its parent, not from you"))??;
+    let config: VmConfig = serde_json::from_str(&first).context("a VM process takes its orders from its parent, not from you")?;
+    let out = Arc::new(Mutex::new(std::io::stdout()));
+    if let Err(e) = run(&config, &out, &mut lines) {
+        tell(&out, &Event::Failed { why: format!("{e:#}") });
+    }
+    Ok(())
+}
+
+type Out = Arc<Mutex<std::io::Stdout>>;
+
+fn tell(out: &Out, event: &Event) {
+    if let (Ok(line), Ok(mut out)) = (serde_json::to_string(event), out.lock()) {
+        // Nobody to tell means that the parent is gone, and then this process ends as well.
+        let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+    }
+}
+
+fn run(config: &VmConfig, out: &Out, lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Result<()> {
+    let memory = GuestMemory::open(&config.memory)?;
+    let machine = machine::build(&memory, config.vcpus, config.ple)?;
+    let tsc_khz = machine.tsc_khz;
+    let start = Arc::new(Barrier::new(config.vcpus as usize + 1));
+    let (tid_sender, tids) = channel();
+    for (index, mut vcpu) in machine.vcpus.into_iter().enumerate() {
+        let (start, tid_sender, out) = (start.clone(), tid_sender.clone(), out.clone());
+        let memory = GuestMemory::open(&config.memory)?;
+        // QEMU's name for its vCPU threads, so that whoever looks finds what he knows.
+        thread::Builder::new().name(format!("CPU {index}/KVM")).spawn(move || {
+            // SAFETY: a plain system call without arguments.
+            let tid = unsafe { libc::gettid() };
+            let _ = tid_sender.send((index, tid));
+            start.wait();
+            let why = match machine::run(&mut vcpu) {
+                Stop::Fault => memory.counters(index as u32).ok().and_then(|c| c.fault).unwrap_or_else(|| "unknown fault".into()),
+                Stop::Broken(why) => why,
+            };
+            tell(&out, &Event::Stopped { vcpu: index, why });
+        })?;
+    }
+    let mut ready: Vec<(usize, i32)> = tids.iter().take(config.vcpus as usize).collect();
+    ready.sort_unstable();
+    tell(out, &Event::Ready { tids: ready.into_iter().map(|(_, tid)| tid).collect(), tsc_khz });
+    match lines.next() {
+        Some(Ok(line)) if line == "go" => {
+            start.wait();
+        }
+        _ => return Ok(()),
+    }
+    // The vCPUs run until the parent closes the pipe or kills this process.
+    for _ in lines {}
+    std::process::exit(0);
+}
