@@ -1,2 +1,243 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Placeholder.
+//! Kernels for the lab: found on this host or fetched from Debian, checked, and kept in a cache.
+//!
+//! * [`qualify`]: whether a kernel will do, and if not, why, in one sentence.
+//! * [`cache`]: where fetched kernels are kept, safe against being killed in the middle.
+//! * [`apt`]: Debian's packages, by the ordinary client with lists of its own.
+//! * [`modules`]: a module with all that it needs.
+
+pub mod apt;
+pub mod cache;
+pub mod modules;
+pub mod qualify;
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+pub use cache::Cache;
+pub use modules::{module_closure, read_module};
+pub use qualify::{Facts, qualify};
+
+/// Series that are looked for when none is named, the preferred first: the long-term one, then the newest
+/// that the lab is tested with.
+pub const SERIES: [&str; 2] = ["6.18", "7.2"];
+
+/// A kernel on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kernel {
+    /// `uname -r`.
+    pub release: String,
+    /// The bootable image (bzImage).
+    pub image: PathBuf,
+    /// The folder that holds `modules.dep`.
+    pub modules: PathBuf,
+    /// Build configuration, if it came along.
+    pub config: Option<PathBuf>,
+    /// Where it came from, in words.
+    pub origin: String,
+}
+
+/// Which kernel is wanted; the default leaves the choice to [`resolve`].
+#[derive(Clone, Debug, Default)]
+pub struct Want {
+    /// A series (`6.18`) or the beginning of a release.
+    pub series: Option<String>,
+    /// An image by hand.
+    pub image: Option<PathBuf>,
+    /// Its modules; beside the image or under /lib/modules if absent.
+    pub modules: Option<PathBuf>,
+}
+
+/// One line of `overbook lab kernels`.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    /// `uname -r`, or the package's name.
+    pub release: String,
+    /// Where it is or would come from.
+    pub origin: String,
+    /// Facts of a suitable kernel, or why it is not; `None` if it was not fetched yet.
+    pub verdict: Option<std::result::Result<Facts, String>>,
+}
+
+/// Finds the kernel to boot: the one given by hand; else the running host's own; else the newest fetched or
+/// fetchable one of [`SERIES`].
+///
+/// # Errors
+/// Nothing suitable is to be had; one sentence says why and what to do.
+pub fn resolve(want: &Want, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+    if let Some(image) = &want.image {
+        let kernel = by_hand(image, want.modules.as_deref())?;
+        qualify(&kernel).map_err(|why| anyhow::anyhow!("kernel {} will not do: {why}", image.display()))?;
+        return Ok(kernel);
+    }
+    if want.modules.is_some() {
+        bail!("--modules goes with a kernel image: give --kernel FILE too");
+    }
+    if want.series.is_none()
+        && let Some(kernel) = running()
+    {
+        match qualify(&kernel) {
+            Ok(_) => return Ok(kernel),
+            Err(why) => log::debug!("the running kernel {} will not do: {why}", kernel.release),
+        }
+    }
+    let series: Vec<&str> = match &want.series {
+        Some(one) => vec![one],
+        None => SERIES.to_vec(),
+    };
+    let mut reasons = Vec::new();
+    for one in series {
+        match of_series(one, cache, say) {
+            Ok(kernel) => return Ok(kernel),
+            Err(why) => reasons.push(format!("{one}: {why:#}")),
+        }
+    }
+    bail!("no suitable kernel: {}", reasons.join("; "))
+}
+
+fn of_series(series: &str, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+    if let Some(kernel) = cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok()) {
+        return Ok(kernel);
+    }
+    let _lock = cache.lock(say)?;
+    // Another process may have fetched it while this one waited.
+    if let Some(kernel) = cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok()) {
+        return Ok(kernel);
+    }
+    let mut reasons = Vec::new();
+    for candidate in apt::candidates(cache, say)?.into_iter().filter(|c| matches(&c.release, series)) {
+        if let Some(why) = cache.rejected(&candidate.key()) {
+            reasons.push(format!("{} from {}: {why}", candidate.release, candidate.suite));
+            continue;
+        }
+        let kernel = apt::fetch(cache, &candidate, say)?;
+        match qualify(&kernel) {
+            Ok(_) => return Ok(kernel),
+            Err(why) => {
+                cache.reject(&candidate.key(), &kernel, &why)?;
+                say(&format!("{} will not do: {why}", candidate.release));
+                reasons.push(format!("{} from {}: {why}", candidate.release, candidate.suite));
+            }
+        }
+    }
+    if reasons.is_empty() {
+        bail!("Debian has no such kernel in the suites that were looked at ({})", apt::SUITES.join(", "));
+    }
+    bail!("{}", reasons.join("; "))
+}
+
+/// `6.18` matches 6.18.15+deb13-cloud-amd64, not 6.180.
+fn matches(release: &str, series: &str) -> bool {
+    release.strip_prefix(series).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+}
+
+fn by_hand(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
+    if !image.is_file() {
+        bail!("there is no kernel image {}: give the path of a vmlinuz", image.display());
+    }
+    let name = image.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
+    let named = name.strip_prefix("vmlinuz-").map(str::to_string);
+    let release = match (named, modules.and_then(Path::file_name)) {
+        (Some(release), _) => release,
+        (None, Some(folder)) => folder.to_string_lossy().into_owned(),
+        (None, None) => bail!("cannot tell the release of {name}: give --modules DIR with the folder that holds modules.dep"),
+    };
+    let modules = match modules {
+        Some(dir) => dir.to_path_buf(),
+        None => near(image, &release)
+            .with_context(|| format!("no modules for {release} beside {name}: give --modules DIR"))?,
+    };
+    if !modules.join("modules.dep").is_file() {
+        bail!("{} holds no modules.dep: run depmod for it, or give another --modules", modules.display());
+    }
+    let config = image.with_file_name(format!("config-{release}"));
+    Ok(Kernel {
+        config: config.is_file().then_some(config),
+        release,
+        image: image.into(),
+        modules,
+        origin: "given by hand".into(),
+    })
+}
+
+/// Modules in the tree that the image belongs to (`X/boot/vmlinuz`, `X/lib/modules`), or the system's.
+fn near(image: &Path, release: &str) -> Option<PathBuf> {
+    let tree = image.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let places = [tree.join("usr/lib/modules"), tree.join("lib/modules"), PathBuf::from("/lib/modules")];
+    places.into_iter().map(|dir| dir.join(release)).find(|dir| dir.join("modules.dep").is_file())
+}
+
+/// The running host's own kernel, if its image and modules are there.
+fn running() -> Option<Kernel> {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?.trim().to_string();
+    let image = PathBuf::from(format!("/boot/vmlinuz-{release}"));
+    let kernel = by_hand(&image, None).ok()?;
+    Some(Kernel { origin: "this host".into(), ..kernel })
+}
+
+/// All kernels that are known: this host's, fetched ones, rejected ones, and what Debian offers of [`SERIES`].
+///
+/// # Errors
+/// The cache cannot be read.
+pub fn list(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Vec<Listed>> {
+    let mut all = Vec::new();
+    let verdict = |kernel: &Kernel| Some(qualify(kernel).map_err(|why| why.to_string()));
+    let host = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    all.push(match running() {
+        Some(kernel) => Listed { verdict: verdict(&kernel), release: kernel.release, origin: kernel.origin },
+        None => Listed {
+            release: host.trim().into(),
+            origin: "this host".into(),
+            verdict: Some(Err("its image in /boot or its modules are not installed".into())),
+        },
+    });
+    let mut seen = Vec::new();
+    for kernel in cache.kernels() {
+        seen.push(kernel.release.clone());
+        all.push(Listed { verdict: verdict(&kernel), release: kernel.release, origin: kernel.origin });
+    }
+    let candidates = cache.lock(say).and_then(|_lock| apt::candidates(cache, say));
+    for candidate in candidates.unwrap_or_else(|e| {
+        say(&format!("Debian's lists cannot be had now: {e:#}"));
+        Vec::new()
+    }) {
+        if !SERIES.iter().any(|series| matches(&candidate.release, series)) || seen.contains(&candidate.release) {
+            continue;
+        }
+        let verdict = cache.rejected(&candidate.key()).map(Err);
+        all.push(Listed { release: candidate.release, origin: format!("Debian {}", candidate.suite), verdict });
+    }
+    Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_match_whole_numbers() {
+        assert!(matches("6.18.15+deb13-cloud-amd64", "6.18"));
+        assert!(matches("6.18.15+deb13-cloud-amd64", "6.18.15"));
+        assert!(!matches("6.18.15+deb13-cloud-amd64", "6.1"));
+        assert!(!matches("6.180.1", "6.18"));
+    }
+
+    #[test]
+    fn images_by_hand_are_checked() {
+        let complain = |image: &Path, modules| by_hand(image, modules).unwrap_err().to_string();
+        assert!(complain(Path::new("/nonexistent"), None).contains("there is no kernel image"));
+        let dir = tempfile::tempdir().unwrap();
+        let image = dir.path().join("bzImage");
+        std::fs::write(&image, "x").unwrap();
+        assert!(complain(&image, None).contains("give --modules"));
+        assert!(complain(&image, Some(dir.path())).contains("no modules.dep"));
+        let boot = dir.path().join("boot");
+        let modules = dir.path().join("lib/modules/1.2.3");
+        std::fs::create_dir_all(&boot).unwrap();
+        std::fs::create_dir_all(&modules).unwrap();
+        std::fs::write(boot.join("vmlinuz-1.2.3"), "x").unwrap();
+        std::fs::write(modules.join("modules.dep"), "").unwrap();
+        let kernel = by_hand(&boot.join("vmlinuz-1.2.3"), None).unwrap();
+        assert_eq!((kernel.release.as_str(), kernel.modules), ("1.2.3", modules));
+    }
+}

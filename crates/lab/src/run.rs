@@ -1,2 +1,169 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! x
+//! A scenario from file to report: the outer half of the lab.
+
+use crate::initramfs;
+use crate::protocol::{Event, Job, Task};
+use crate::qemu::{self, Accel, Boot, Next, Running};
+use crate::scenario::{Cgroups, Placement, Scenario};
+use anyhow::{Context, Result, bail};
+use overbook_kernels::Kernel;
+use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo, VariantInfo};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Longest silence of a machine in real time. The slowest step of any shipped scenario takes a tenth of it.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+/// Longest silence between start and the agent's first words.
+const BOOT_PATIENCE: Duration = Duration::from_secs(180);
+
+/// Room for the initramfs, console and events.
+const DISK_MB: u64 = 200;
+
+/// Lines of console that a report of a failure keeps.
+const LAST_WORDS: usize = 25;
+
+/// One run of one scenario.
+pub struct Order<'a> {
+    /// The scenario file.
+    pub file: &'a Path,
+    /// Replaces the file's seed.
+    pub seed: Option<u64>,
+    /// Replaces the file's repetitions.
+    pub repetitions: Option<u32>,
+    /// The kernel to boot.
+    pub kernel: &'a Kernel,
+    /// How to execute.
+    pub accel: Accel,
+    /// Measure even if the instrument is out of its limits; the report says so all the same.
+    pub lenient: bool,
+    /// Build id of this program, for the report.
+    pub build: &'a str,
+}
+
+/// Reads the scenario of an order, with its replacements.
+///
+/// # Errors
+/// See [`Scenario::read`].
+pub fn scenario(order: &Order) -> Result<(Scenario, String)> {
+    let (mut scenario, text) = Scenario::read(order.file)?;
+    scenario.seed = order.seed.unwrap_or(scenario.seed);
+    scenario.measure.repetitions = order.repetitions.unwrap_or(scenario.measure.repetitions);
+    Ok((scenario, text))
+}
+
+/// Boots a machine, runs the scenario in it and returns what was measured. A machine that hangs, panics or
+/// is out of its limits gives a report too: with [`Report::failure`] set.
+///
+/// `progress` is told the share done (0 to 1) and a word on the present step.
+///
+/// # Errors
+/// The scenario is wrong, QEMU is missing, the disk is full, or `interrupted` was raised. Nothing stays
+/// behind in any case.
+pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64, &str)) -> Result<Report> {
+    let (scenario, text) = scenario(order)?;
+    let emulator = qemu::version()?;
+    let dir = tempfile::Builder::new().prefix("overbook-lab-").tempdir().context("cannot make a temporary folder: is the disk full?")?;
+    qemu::check_disk(dir.path(), DISK_MB)?;
+    progress(0.0, "packing the initramfs");
+    let job = Job {
+        task: Task::Scenario(Box::new(scenario.clone())),
+        accel: order.accel.name().into(),
+        emulator,
+        seed: scenario.seed,
+        strict: !order.lenient,
+    };
+    let initramfs = dir.path().join("initramfs");
+    initramfs::write(&initramfs, order.kernel, &job)?;
+    let boot = Boot {
+        kernel: &order.kernel.image,
+        initramfs: &initramfs,
+        dir: dir.path(),
+        host: &scenario.host,
+        accel: order.accel,
+        seed: scenario.seed,
+    };
+    let mut report = Report {
+        schema: SCHEMA,
+        overbook: order.build.into(),
+        scenario: describe(order.file, &scenario, text),
+        variants: scenario
+            .variants
+            .iter()
+            .map(|v| VariantInfo { name: v.name.clone(), about: v.about.clone() })
+            .collect(),
+        ..Report::default()
+    };
+    progress(0.0, &format!("booting {}", order.kernel.release));
+    let mut machine = boot.start()?;
+    if let Err(why) = collect(&mut machine, &mut report, interrupted, progress)? {
+        report.failure = Some(Failure { reason: why, console: machine.last_words(LAST_WORDS) });
+    }
+    Ok(report)
+}
+
+/// Reads events until the end. The inner error is the machine's: one sentence.
+fn collect(
+    machine: &mut Running,
+    report: &mut Report,
+    interrupted: &AtomicBool,
+    progress: &mut dyn FnMut(f64, &str),
+) -> Result<std::result::Result<(), String>> {
+    let mut patience = BOOT_PATIENCE;
+    loop {
+        let line = match machine.next_line(patience, interrupted)? {
+            Next::Line(line) => line,
+            Next::Stopped => return Ok(Err("the machine stopped before the work was done (a kernel panic?)".into())),
+            Next::Silent => {
+                return Ok(Err(format!("the machine was silent for {} seconds and was killed", patience.as_secs())));
+            }
+            Next::Interrupted => bail!("interrupted: the machine was stopped and nothing was written"),
+        };
+        patience = PATIENCE;
+        let Ok(event) = serde_json::from_str(&line) else {
+            return Ok(Err(format!("the machine's events are garbled: {}", line.chars().take(80).collect::<String>())));
+        };
+        match event {
+            Event::Log(text) => log::info!("{text}"),
+            Event::Machine(machine) => {
+                progress(0.0, "the instrument measures itself");
+                report.machine = machine;
+            }
+            Event::Instrument(instrument) => {
+                progress(0.02, "measuring");
+                report.instrument = Some(instrument);
+            }
+            Event::Progress(done, total) => {
+                progress(f64::from(done) / f64::from(total.max(1)), &format!("run {done} of {total}"));
+            }
+            Event::Run(run) => report.runs.push(*run),
+            Event::Bounds(bounds) => report.bounds = bounds,
+            Event::Done => return Ok(Ok(())),
+            Event::Failed(why) => return Ok(Err(why)),
+        }
+    }
+}
+
+fn describe(file: &Path, scenario: &Scenario, text: String) -> ScenarioInfo {
+    let name = file.file_stem().map_or_else(PathBuf::new, PathBuf::from);
+    ScenarioInfo {
+        name: name.display().to_string(),
+        title: scenario.title.clone(),
+        text,
+        seed: scenario.seed,
+        overcommit: scenario.overcommit(),
+        placement: match (scenario.layout.placement, scenario.layout.pool) {
+            (Placement::Pooled, Some(pool)) => format!("pooled, {pool} CPUs per VM"),
+            (Placement::Pinned, _) => "pinned 1:1".into(),
+            _ => "free".into(),
+        },
+        cgroups: match scenario.layout.cgroups {
+            Cgroups::Flat => "flat",
+            Cgroups::PerVm => "per-vm",
+            Cgroups::PerVcpu => "per-vcpu (libvirt)",
+        }
+        .into(),
+        dilation: scenario.host.dilation,
+    }
+}
