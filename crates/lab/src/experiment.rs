@@ -171,13 +171,14 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
     for vm in &mut vms {
         vm.go()?;
     }
-    // The controller must not wait behind the vCPUs that it measures.
-    task::set_policy(libc::SCHED_FIFO, 1)?;
+    // The controller should not wait behind the vCPUs that it measures. Where it may not be real-time (no root),
+    // the window is longer than asked for, and rates are still right: each is over its own window.
+    let _ = task::set_policy(libc::SCHED_FIFO, 1);
     sleep(Duration::from_secs_f64(scenario.measure.settle_seconds * scenario.host.dilation));
     let before = Sample::take(&memories, &vms, host.probe.as_ref());
     sleep(Duration::from_secs_f64(scenario.measure.seconds * scenario.host.dilation));
     let after = Sample::take(&memories, &vms, host.probe.as_ref());
-    task::set_policy(libc::SCHED_OTHER, 0)?;
+    let _ = task::set_policy(libc::SCHED_OTHER, 0);
 
     let mut run = match (before, after) {
         (Ok(before), Ok(after)) => sample::difference(guests, &vms, &before, &after),

@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod bench;
+pub mod describe;
 pub mod experiment;
 pub mod initramfs;
 pub mod instrument;

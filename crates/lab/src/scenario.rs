@@ -231,6 +231,24 @@ impl Variant {
 }
 
 impl Vm {
+    /// One VM of a pattern, with the pattern's defaults.
+    pub fn new(pattern: Pattern, vcpus: u32) -> Vm {
+        Vm {
+            name: None,
+            count: 1,
+            vcpus,
+            pattern,
+            lock: None,
+            critical_us: None,
+            outside_us: None,
+            checks_per_pause: None,
+            targets: None,
+            storms: None,
+            jitter_percent: None,
+            weight: None,
+        }
+    }
+
     /// The guest's load with the pattern's defaults filled in.
     pub fn load(&self) -> Load {
         let base = Load::new(self.pattern);
@@ -274,6 +292,28 @@ impl Scenario {
         })?;
         scenario.check().map_err(|(keys, what)| invalid(offset_of(text, &keys), what))?;
         Ok(scenario)
+    }
+
+    /// A scenario for the very host that this program runs on.
+    pub fn native(title: &str, cpus: u32, vms: Vec<Vm>) -> Scenario {
+        Scenario {
+            title: title.into(),
+            about: String::new(),
+            seed: 1,
+            host: Host { cpus, ..Host::default() },
+            measure: Measure::default(),
+            layout: Layout::default(),
+            vms,
+            variants: Variant::eevdf_only(),
+        }
+    }
+
+    /// Checks a scenario that was not read from a file.
+    ///
+    /// # Errors
+    /// What is wrong, in one sentence.
+    pub fn validate(&self) -> anyhow::Result<()> {
+        self.check_experiment().map_err(|(_, what)| anyhow::anyhow!(what))
     }
 
     /// Every VM, `count` resolved: its name and its description.
@@ -328,6 +368,10 @@ impl Scenario {
                 format!("{} LLCs do not divide into {} NUMA nodes: raise llcs or lower nodes", host.llcs, host.nodes);
             return mistake(&["host", "nodes"], what);
         }
+        self.check_experiment()
+    }
+
+    fn check_experiment(&self) -> Result<(), Mistake> {
         range(&["measure", "seconds"], self.measure.seconds, 0.05, 3600.0)?;
         range(&["measure", "settle_seconds"], self.measure.settle_seconds, 0.0, 600.0)?;
         range(&["measure", "repetitions"], self.measure.repetitions, 1, 1000)?;

@@ -1,3 +1,58 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Placeholder.
-fn main() {}
+//! `overbook`: semantics-aware vCPU scheduling for oversubscribed KVM hosts.
+
+mod bench;
+mod lab;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// Version and commit.
+const BUILD: &str = env!("OVERBOOK_BUILD");
+
+/// Semantics-aware vCPU scheduling for oversubscribed KVM hosts.
+#[derive(Parser)]
+#[command(name = "overbook", version = BUILD, propagate_version = true, arg_required_else_help = true)]
+struct Cli {
+    /// More messages; twice for all of libbpf's.
+    #[arg(short, long, action = clap::ArgAction::Count, global = true)]
+    verbose: u8,
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Measure schedulers on an emulated (or nested) oversubscribed KVM host
+    #[command(subcommand)]
+    Lab(lab::Lab),
+    /// Run micro-guests on this host's own KVM and report
+    Bench(bench::Bench),
+    #[command(name = overbook_vmm::VM_SUBCOMMAND, hide = true)]
+    Vm,
+}
+
+fn main() -> ExitCode {
+    if overbook_lab::agent::is_init() {
+        overbook_lab::agent::main();
+    }
+    let cli = Cli::parse();
+    let level = match cli.verbose {
+        0 => "warn",
+        1 => "info",
+        _ => "debug",
+    };
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).format_timestamp(None).init();
+    let outcome = match cli.command {
+        Command::Lab(lab) => lab.run(),
+        Command::Bench(bench) => bench.run(),
+        Command::Vm => overbook_vmm::serve(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("overbook: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}

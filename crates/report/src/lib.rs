@@ -1,2 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Placeholder.
+//! Reports of the lab: the schema, what the figures mean together, and how they are shown.
+//!
+//! * [`schema`]: the JSON form of a run. * [`stats`]: medians, spread, bootstrap. * [`summary`]: rows for all
+//!   renderings. * [`table`], [`html`]: the renderings. * [`compare`]: two reports. * [`json`]: files.
+
+pub mod compare;
+pub mod html;
+pub mod json;
+pub mod plot;
+pub mod schema;
+pub mod stats;
+pub mod summary;
+pub mod table;
+
+pub use schema::Report;

@@ -37,12 +37,22 @@ pub struct Machine {
     pub tsc_khz: u32,
 }
 
+const NO_KVM: &str = "cannot open /dev/kvm: load kvm_amd or kvm_intel, and run as root or in group kvm";
+
+/// Checks that KVM can be used at all.
+///
+/// # Errors
+/// It cannot; the message says what to do.
+pub fn check_kvm() -> Result<()> {
+    Kvm::new().map(drop).context(NO_KVM)
+}
+
 /// Builds the machine.
 ///
 /// # Errors
 /// /dev/kvm cannot be used, or lacks what the guests need; the message says which.
 pub fn build(memory: &GuestMemory, count: u32, ple: bool) -> Result<Machine> {
-    let kvm = Kvm::new().context("cannot open /dev/kvm: load kvm_amd or kvm_intel, and run as root or in group kvm")?;
+    let kvm = Kvm::new().context(NO_KVM)?;
     let vm = kvm.create_vm().context("KVM cannot create a VM")?;
     let enable = |cap: u32, arg: u64| {
         let mut request = kvm_enable_cap { cap, ..Default::default() };

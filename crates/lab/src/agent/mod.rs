@@ -2,9 +2,9 @@
 //! The half of the lab that runs inside the emulated host, as its init.
 
 mod burner;
-mod describe;
 mod system;
 
+use crate::describe;
 use crate::experiment::{self, Host};
 use crate::instrument;
 use crate::protocol::{EVENT_PORT, Event, JOB_FILE, Job, Task};
@@ -37,7 +37,7 @@ fn work(port: &mut Port) -> Result<()> {
     let text = std::fs::read_to_string(format!("/{JOB_FILE}")).context("the initramfs has no job")?;
     let job: Job = serde_json::from_str(&text).context("the job is not readable")?;
     system::load_modules()?;
-    let cpus = system::online_cpus()?;
+    let cpus = describe::online_cpus()?;
     let trial = matches!(job.task, Task::Trial);
     let _burners = burner::start(&cpus)?;
     let clock = instrument::Clock::calibrate()?;
@@ -45,7 +45,7 @@ fn work(port: &mut Port) -> Result<()> {
         return experiment::trial(&clock);
     }
     let Task::Scenario(scenario) = &job.task else { return Ok(()) };
-    port.say(&Event::Machine(describe::machine(&job, &clock)?))?;
+    port.say(&Event::Machine(describe::machine(&job.accel, &job.emulator, &clock)?))?;
     let instrument = instrument::check(&cpus, &clock, scenario)?;
     let ok = instrument.ok;
     let complaints = instrument.complaints.join("; ");
@@ -57,7 +57,7 @@ fn work(port: &mut Port) -> Result<()> {
         cpus,
         ns_per_turn: clock.ns_per_turn,
         probe: Some(overbook_probe::Probe::attach()?),
-        default_slice_ns: system::base_slice_ns(),
+        default_slice_ns: describe::base_slice_ns(),
     };
     experiment::run(scenario, job.seed, &host, &mut |event| port.say(&event))
 }

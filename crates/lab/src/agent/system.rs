@@ -9,9 +9,6 @@ use nix::sys::reboot::{RebootMode, reboot};
 use std::fs::{self, File};
 use std::path::Path;
 
-/// Scheduler's debugfs folder.
-pub const SCHED_DEBUG: &str = "/sys/kernel/debug/sched";
-
 /// Mounts what the experiments read and write.
 pub fn prepare() -> Result<()> {
     for (kind, at) in [
@@ -58,23 +55,6 @@ pub fn load_modules() -> Result<()> {
         anyhow::bail!("KVM does not work in this machine: neither kvm_amd nor kvm_intel could be loaded");
     }
     Ok(())
-}
-
-/// CPUs that are online, ascending.
-pub fn online_cpus() -> Result<Vec<u32>> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
-    let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        cpus.extend(first.parse::<u32>()?..=last.parse::<u32>()?);
-    }
-    Ok(cpus)
-}
-
-/// EEVDF's base slice as the kernel chose it.
-pub fn base_slice_ns() -> u64 {
-    let text = fs::read_to_string(format!("{SCHED_DEBUG}/base_slice_ns")).unwrap_or_default();
-    text.trim().parse().unwrap_or(0)
 }
 
 /// Ends the machine: QEMU exits at a reboot.

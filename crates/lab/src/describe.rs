@@ -1,19 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What machine this is, for the report.
 
-use super::system::SCHED_DEBUG;
 use crate::instrument::Clock;
-use crate::protocol::Job;
 use anyhow::Result;
 use overbook_report::schema::MachineInfo;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-/// Describes the running machine.
-pub fn machine(job: &Job, clock: &Clock) -> Result<MachineInfo> {
+/// Scheduler's debugfs folder.
+const SCHED_DEBUG: &str = "/sys/kernel/debug/sched";
+
+/// CPUs that are online, ascending.
+///
+/// # Errors
+/// sysfs is not mounted.
+pub fn online_cpus() -> Result<Vec<u32>> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    let mut cpus = Vec::new();
+    for part in text.trim().split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        cpus.extend(first.parse::<u32>()?..=last.parse::<u32>()?);
+    }
+    Ok(cpus)
+}
+
+/// EEVDF's base slice as the kernel chose it; 0 if it cannot be read.
+pub fn base_slice_ns() -> u64 {
+    let text = fs::read_to_string(format!("{SCHED_DEBUG}/base_slice_ns")).unwrap_or_default();
+    text.trim().parse().unwrap_or(0)
+}
+
+/// Describes the running machine, executed by `accel` of `emulator`.
+///
+/// # Errors
+/// sysfs or procfs is not mounted.
+pub fn machine(accel: &str, emulator: &str, clock: &Clock) -> Result<MachineInfo> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
     let cpu_model = cpuinfo.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or("unknown");
-    let cpus = super::system::online_cpus()?;
+    let cpus = online_cpus()?;
     let distinct = |file: &str| {
         let values: BTreeSet<String> = cpus
             .iter()
@@ -37,7 +61,7 @@ pub fn machine(job: &Job, clock: &Clock) -> Result<MachineInfo> {
             format!("enable_apicv={} enable_ipiv={}", parameter("enable_apicv"), parameter("enable_ipiv")),
         ),
     };
-    let tcg = job.accel.starts_with("tcg");
+    let tcg = accel.starts_with("tcg");
     Ok(MachineInfo {
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().into(),
         cpu_model: cpu_model.trim_start_matches([' ', '\t', ':']).into(),
@@ -48,8 +72,8 @@ pub fn machine(job: &Job, clock: &Clock) -> Result<MachineInfo> {
             dir.flatten().filter(|e| e.file_name().to_string_lossy().trim_start_matches("node").parse::<u32>().is_ok()).count() as u32
         }),
         smt: cpus.len() as u32 / cores,
-        accel: job.accel.clone(),
-        emulator: job.emulator.clone(),
+        accel: accel.into(),
+        emulator: emulator.into(),
         // A turn is two instructions.
         cpu_ips: 2e9 / clock.ns_per_turn,
         kvm_vendor: vendor.into(),

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook bench`: the lab's guests on this very host.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, ValueEnum};
+use overbook_lab::bench;
+use overbook_lab::scenario::{Scenario, Variant, Vm};
+use overbook_report::{html, json, table};
+use overbook_vmm::Pattern;
+use std::path::PathBuf;
+
+/// Patterns by their names in scenario files.
+#[derive(Clone, Copy)]
+struct Named(Pattern);
+
+impl ValueEnum for Named {
+    fn value_variants<'a>() -> &'a [Self] {
+        const ALL: [Named; 9] = {
+            let mut all = [Named(Pattern::Lock); 9];
+            let mut i = 0;
+            while i < all.len() {
+                all[i] = Named(Pattern::ALL[i]);
+                i += 1;
+            }
+            all
+        };
+        &ALL
+    }
+
+    fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
+        Some(clap::builder::PossibleValue::new(self.0.name()))
+    }
+}
+
+#[derive(Args)]
+pub struct Bench {
+    /// VMs
+    #[arg(long, default_value_t = 2)]
+    vms: u32,
+    /// vCPUs of each VM [default: the CPUs of this host]
+    #[arg(long)]
+    vcpus: Option<u32>,
+    /// What the guests do
+    #[arg(long, value_enum, default_value = "lock")]
+    pattern: Named,
+    /// Measured time, in seconds
+    #[arg(long, default_value_t = 5.0)]
+    seconds: f64,
+    /// Repetitions
+    #[arg(long, default_value_t = 3)]
+    repetitions: u32,
+    /// CPU time in the critical section or handler, in µs
+    #[arg(long)]
+    critical_us: Option<f64>,
+    /// CPU time between operations, in µs
+    #[arg(long)]
+    outside_us: Option<f64>,
+    /// Plain checks between two PAUSEs of a spinning guest
+    #[arg(long)]
+    checks_per_pause: Option<u32>,
+    /// Compare with a run in which PAUSE exits are off
+    #[arg(long)]
+    without_ple: bool,
+    /// Leave the bound out
+    #[arg(long)]
+    no_bound: bool,
+    /// Seed of the guests' random choices
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Write the result as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write the result as a page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+impl Bench {
+    pub fn run(&self) -> Result<()> {
+        let interrupted = crate::lab::interruption()?;
+        let report = bench::run(&self.scenario()?, crate::BUILD, &interrupted, &mut |text| eprintln!("{text}"))?;
+        println!("{}", table::render(&report));
+        if let Some(file) = &self.json {
+            json::write(file, &report)?;
+        }
+        if let Some(file) = &self.html {
+            json::write_atomically(file, &html::render(&report)?)?;
+        }
+        if let Some(run) = report.runs.iter().find_map(|run| run.error.as_ref()) {
+            bail!("a run failed: {run}");
+        }
+        Ok(())
+    }
+
+    fn scenario(&self) -> Result<Scenario> {
+        let cpus = bench::usable_cpus()?.len() as u32;
+        let pattern = self.pattern.0;
+        let vm = Vm {
+            count: self.vms,
+            critical_us: self.critical_us,
+            outside_us: self.outside_us,
+            checks_per_pause: self.checks_per_pause,
+            ..Vm::new(pattern, self.vcpus.unwrap_or(cpus.max(pattern.min_vcpus())))
+        };
+        let mut scenario = Scenario::native(&format!("{} on this host", pattern.name()), cpus, vec![vm]);
+        scenario.seed = self.seed;
+        scenario.measure.seconds = self.seconds;
+        scenario.measure.repetitions = self.repetitions;
+        scenario.measure.bound = !self.no_bound;
+        if self.without_ple {
+            let about = "PAUSE exits off, and with them directed yield".into();
+            scenario.variants.push(Variant { name: "no-ple".into(), about, ..Variant::default() });
+        }
+        scenario.validate().context("these options do not fit together")?;
+        Ok(scenario)
+    }
+}

@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook lab`.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand, ValueEnum};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use overbook_kernels::{Cache, Kernel, Want};
+use overbook_lab::qemu::Accel;
+use overbook_lab::run::{self, Order};
+use overbook_lab::{Scenario, trial};
+use overbook_report::schema::Report;
+use overbook_report::{compare, html, json, table};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+#[derive(Subcommand)]
+pub enum Lab {
+    /// Run scenarios, print their tables, write JSON and an HTML report
+    Run(Run),
+    /// Check scenario files without running them
+    Check {
+        /// Scenario files
+        #[arg(required = true)]
+        scenarios: Vec<PathBuf>,
+    },
+    /// List kernels: which there are, and why others will not do
+    Kernels {
+        /// Fetch the kernels of these series (6.18, 7.2) first
+        #[arg(long)]
+        fetch: Vec<String>,
+    },
+    /// Compare the medians of two JSON reports
+    Compare {
+        /// First report
+        a: PathBuf,
+        /// Second report
+        b: PathBuf,
+        /// Fail if any median differs by more than this many per cent
+        #[arg(long, value_name = "PERCENT")]
+        within: Option<f64>,
+    },
+}
+
+#[derive(Args)]
+pub struct KernelChoice {
+    /// Kernel: an image file, or a series (6.18) or release to fetch [default: this host's if it will do, else
+    /// 6.18, else 7.2]
+    #[arg(long, value_name = "FILE|SERIES")]
+    kernel: Option<String>,
+    /// Modules of a kernel given as a file: the folder that holds modules.dep
+    #[arg(long, value_name = "DIR")]
+    modules: Option<PathBuf>,
+}
+
+/// How the machine is executed.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Execution {
+    /// KVM if a trial boot shows that it runs guests of its own, else icount
+    Auto,
+    /// Nested KVM
+    Kvm,
+    /// Emulation in which time counts instructions: repeatable
+    Icount,
+    /// Emulation on parallel threads: not repeatable, a cross-check
+    Parallel,
+}
+
+#[derive(Args)]
+pub struct Run {
+    /// Scenario files
+    #[arg(required = true)]
+    scenarios: Vec<PathBuf>,
+    /// Seed, instead of the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Repetitions, instead of the scenario's
+    #[arg(long)]
+    repetitions: Option<u32>,
+    #[command(flatten)]
+    kernel: KernelChoice,
+    /// How the machine is executed
+    #[arg(long, value_enum, default_value = "auto")]
+    accel: Execution,
+    /// Machines at a time [default: the CPUs of this machine]
+    #[arg(long, short)]
+    jobs: Option<usize>,
+    /// Folder for NAME.json of every scenario and one report.html
+    #[arg(long, short, default_value = "lab-results")]
+    output: PathBuf,
+    /// Measure even if the instrument is out of its limits
+    #[arg(long)]
+    lenient: bool,
+}
+
+impl Lab {
+    pub fn run(self) -> Result<()> {
+        match self {
+            Lab::Run(run) => run.run(),
+            Lab::Check { scenarios } => check(&scenarios),
+            Lab::Kernels { fetch } => kernels(&fetch),
+            Lab::Compare { a, b, within } => compare_files(&a, &b, within),
+        }
+    }
+}
+
+fn check(files: &[PathBuf]) -> Result<()> {
+    for file in files {
+        let (scenario, _) = Scenario::read(file)?;
+        println!("{}: fine ({})", file.display(), scenario.title);
+    }
+    Ok(())
+}
+
+fn kernels(fetch: &[String]) -> Result<()> {
+    let cache = Cache::open_default()?;
+    let mut say = |text: &str| eprintln!("{text}");
+    let mut failure = None;
+    for series in fetch {
+        let want = Want { series: Some(series.clone()), ..Want::default() };
+        if let Err(e) = overbook_kernels::resolve(&want, &cache, &mut say) {
+            failure = Some(e);
+        }
+    }
+    let rows = overbook_kernels::list(&cache, &mut say)?.into_iter().map(|row| {
+        let verdict = match row.verdict {
+            Some(Ok(facts)) => format!("ok ({} Hz)", facts.hz),
+            Some(Err(why)) => format!("no: {why}"),
+            None => "not fetched".into(),
+        };
+        vec![row.release, row.origin, verdict]
+    });
+    println!("{}", table::plain(&["kernel", "origin", "suitable"], 3, rows));
+    failure.map_or(Ok(()), Err)
+}
+
+fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
+    let comparison = compare::compare(&json::read(a)?, &json::read(b)?);
+    print!("{}", compare::render(&comparison));
+    if let Some(limit) = within {
+        let beyond = comparison.pairs.iter().find(|pair| pair.change_percent().is_nan() || pair.change_percent().abs() > limit);
+        if let Some(pair) = beyond {
+            bail!("{} of {} differs by {:+.2} %, more than {limit} %", pair.variant, pair.group, pair.change_percent());
+        }
+        if comparison.pairs.is_empty() {
+            bail!("the reports have nothing in common");
+        }
+    }
+    Ok(())
+}
+
+/// Raised by Ctrl-C and by termination; a second one ends the program at once, and its machines with it.
+pub fn interruption() -> Result<Arc<AtomicBool>> {
+    let flag = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM, signal_hook::consts::SIGHUP] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, flag.clone())?;
+        signal_hook::flag::register(signal, flag.clone())?;
+    }
+    Ok(flag)
+}
+
+impl KernelChoice {
+    fn resolve(&self, cache: &Cache) -> Result<Kernel> {
+        let (image, series) = match &self.kernel {
+            Some(name) if name.contains('/') || Path::new(name).is_file() => (Some(PathBuf::from(name)), None),
+            other => (None, other.clone()),
+        };
+        let want = Want { series, image, modules: self.modules.clone() };
+        overbook_kernels::resolve(&want, cache, &mut |text| eprintln!("{text}"))
+    }
+}
+
+impl Run {
+    fn run(&self) -> Result<()> {
+        // All mistakes in files come before the first minute is spent.
+        for file in &self.scenarios {
+            Scenario::read(file)?;
+        }
+        let emulator = overbook_lab::qemu::version()?;
+        std::fs::create_dir_all(&self.output).with_context(|| format!("cannot make the folder {}", self.output.display()))?;
+        let cache = Cache::open_default()?;
+        let kernel = self.kernel.resolve(&cache)?;
+        let interrupted = interruption()?;
+        let accel = self.choose(&kernel, &cache, &interrupted)?;
+        eprintln!("kernel {} ({}), {}, QEMU {emulator}", kernel.release, kernel.origin, accel.name());
+        let reports = self.run_all(&kernel, accel, &interrupted)?;
+        self.write(&reports)?;
+        let failed = reports.iter().filter(|r| r.failure.is_some() || r.runs.iter().any(|run| run.error.is_some())).count();
+        if failed > 0 {
+            bail!("{failed} of {} scenarios failed, see above", reports.len());
+        }
+        Ok(())
+    }
+
+    fn choose(&self, kernel: &Kernel, cache: &Cache, interrupted: &AtomicBool) -> Result<Accel> {
+        match self.accel {
+            Execution::Kvm => return Ok(Accel::Kvm),
+            Execution::Icount => return Ok(Accel::Icount),
+            Execution::Parallel => return Ok(Accel::Parallel),
+            Execution::Auto => {}
+        }
+        let dir = std::env::temp_dir();
+        let dir = dir.join(format!("overbook-trial-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).context("cannot make a temporary folder: is the disk full?")?;
+        let best = trial::best(kernel, &dir, &cache.dir().join("trial"), interrupted);
+        let _ = std::fs::remove_dir_all(&dir);
+        let (accel, why) = best?;
+        eprintln!("execution: {} ({why})", accel.name());
+        Ok(accel)
+    }
+
+    /// Runs all scenarios, some at a time, and prints each as it ends. With icount, what runs beside a machine
+    /// does not change its figures.
+    fn run_all(&self, kernel: &Kernel, accel: Accel, interrupted: &AtomicBool) -> Result<Vec<Report>> {
+        let cpus = thread::available_parallelism().map_or(1, usize::from);
+        let jobs = match accel {
+            Accel::Icount => self.jobs.unwrap_or(cpus).clamp(1, 64),
+            // These measure against the real clock and would disturb each other.
+            _ => 1,
+        };
+        let bars = MultiProgress::new();
+        let queue = Mutex::new(self.scenarios.iter().enumerate());
+        let done: Mutex<Vec<(usize, Result<Report>)>> = Mutex::new(Vec::new());
+        let take = || queue.lock().ok().and_then(|mut queue| queue.next());
+        thread::scope(|scope| {
+            for _ in 0..jobs.min(self.scenarios.len()) {
+                scope.spawn(|| {
+                    while let Some((nth, file)) = take().filter(|_| !interrupted.load(Ordering::Relaxed)) {
+                        let outcome = self.run_one(file, kernel, accel, interrupted, &bars);
+                        if let Ok(report) = &outcome {
+                            bars.suspend(|| println!("{}", table::render(report)));
+                        }
+                        if let Ok(mut done) = done.lock() {
+                            done.push((nth, outcome));
+                        }
+                    }
+                });
+            }
+        });
+        let mut done = done.into_inner().unwrap_or_default();
+        done.sort_by_key(|(nth, _)| *nth);
+        if done.len() < self.scenarios.len() {
+            bail!("interrupted: the machines were stopped and nothing was written");
+        }
+        done.into_iter().map(|(_, outcome)| outcome).collect()
+    }
+
+    fn run_one(&self, file: &Path, kernel: &Kernel, accel: Accel, interrupted: &AtomicBool, bars: &MultiProgress) -> Result<Report> {
+        let bar = bars.add(ProgressBar::new(1000));
+        if let Ok(style) = ProgressStyle::with_template("{prefix:24!} {bar:30} {elapsed:>5} {msg}") {
+            bar.set_style(style);
+        }
+        bar.set_prefix(file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default());
+        bar.enable_steady_tick(std::time::Duration::from_millis(500));
+        let order = Order {
+            file,
+            seed: self.seed,
+            repetitions: self.repetitions,
+            kernel,
+            accel,
+            lenient: self.lenient || accel != Accel::Icount,
+            build: crate::BUILD,
+        };
+        let mut quiet = Progress { bar: &bar, said: String::new() };
+        let report = run::run(&order, interrupted, &mut |share, text| quiet.show(share, text));
+        bar.finish_and_clear();
+        report.with_context(|| format!("{}", file.display()))
+    }
+
+    fn write(&self, reports: &[Report]) -> Result<()> {
+        for report in reports {
+            json::write(&self.output.join(format!("{}.json", report.scenario.name)), report)?;
+        }
+        let page = self.output.join("report.html");
+        json::write_atomically(&page, &html::render_many(reports)?)?;
+        println!("report: {}", page.display());
+        Ok(())
+    }
+}
+
+/// A bar on a terminal; lines elsewhere, so that a log shows that it goes on.
+struct Progress<'a> {
+    bar: &'a ProgressBar,
+    said: String,
+}
+
+impl Progress<'_> {
+    fn show(&mut self, share: f64, text: &str) {
+        self.bar.set_position((share * 1000.0) as u64);
+        self.bar.set_message(text.to_string());
+        if self.bar.is_hidden() && self.said != text {
+            eprintln!("{}: {text}", self.bar.prefix());
+            self.said = text.into();
+        }
+    }
+}

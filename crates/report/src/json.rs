@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Reports as files.
+
+use crate::schema::{Report, SCHEMA};
+use anyhow::{Context, Result, bail};
+use std::io::Write;
+use std::path::Path;
+
+/// Writes text whole or not at all.
+///
+/// # Errors
+/// The folder does not exist, or the disk is full.
+pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let write = || -> std::io::Result<()> {
+        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        file.write_all(text.as_bytes())?;
+        // A temporary file is private; a report is not.
+        use std::os::unix::fs::PermissionsExt;
+        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.persist(path).map_err(|e| e.error)?;
+        Ok(())
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Writes a report.
+///
+/// # Errors
+/// As [`write_atomically`].
+pub fn write(path: &Path, report: &Report) -> Result<()> {
+    write_atomically(path, &(serde_json::to_string_pretty(report)? + "\n"))
+}
+
+/// Reads a report.
+///
+/// # Errors
+/// One sentence: no such file, not a report, or one of another schema.
+pub fn read(path: &Path) -> Result<Report> {
+    let name = path.display();
+    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read report {name}"))?;
+    let value: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("{name} is no JSON file"))?;
+    match value.get("schema").and_then(serde_json::Value::as_u64) {
+        Some(schema) if schema == u64::from(SCHEMA) => {}
+        Some(schema) => bail!("{name} is a report of schema {schema}, and this program reads schema {SCHEMA}"),
+        None => bail!("{name} is JSON, but no report of the lab"),
+    }
+    serde_json::from_value(value).with_context(|| format!("{name} is a damaged report"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reports_survive_the_disk() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("r.json");
+        let report = crate::summary::sample();
+        write(&path, &report).unwrap();
+        let again = read(&path).unwrap();
+        let same = serde_json::to_value(&again).unwrap() == serde_json::to_value(&report).unwrap();
+        assert!(same, "the report read is not the report written");
+    }
+
+    #[test]
+    fn other_files_are_refused_in_one_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.json");
+        assert!(read(&path).unwrap_err().to_string().contains("cannot read report"));
+        for (text, expected) in [("<", "no JSON"), ("{}", "no report"), (r#"{"schema":99}"#, "schema 99")] {
+            std::fs::write(&path, text).unwrap();
+            let error = read(&path).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn every_field_is_documented() {
+        fn fields(value: &serde_json::Value, found: &mut Vec<String>) {
+            match value {
+                serde_json::Value::Object(map) => {
+                    for (key, value) in map {
+                        found.push(key.clone());
+                        // Keys of these are data.
+                        if !["exits", "knobs", "extra"].contains(&key.as_str()) {
+                            fields(value, found);
+                        }
+                    }
+                }
+                serde_json::Value::Array(list) => list.iter().for_each(|v| fields(v, found)),
+                _ => {}
+            }
+        }
+        let document = include_str!("../../../docs/report-schema.md");
+        let mut report = crate::summary::sample();
+        report.failure = Some(crate::schema::Failure::default());
+        report.bounds[0].points.push(crate::schema::BoundPoint::default());
+        let mut found = Vec::new();
+        fields(&serde_json::to_value(&report).unwrap(), &mut found);
+        for field in found {
+            assert!(document.contains(&format!("`{field}`")), "docs/report-schema.md does not mention `{field}`");
+        }
+    }
+}
