@@ -109,7 +109,7 @@ impl Boot<'_> {
     }
 
     fn command_line(&self) -> String {
-        let mut line = "console=ttyS0 quiet panic=-1 oops=panic nokaslr mitigations=off".to_string();
+        let mut line = "console=ttyS0 quiet noautogroup panic=-1 oops=panic nokaslr mitigations=off".to_string();
         if self.accel != Accel::Kvm {
             // TCG has no pause filter, so KVM would not intercept PAUSE; with the bit set it does, and TCG
             // then exits at every PAUSE.

@@ -15,27 +15,27 @@ typedef unsigned long long ob_u64;
 #define OB_MAX_VCPUS 256
 
 /* Guest-physical layout. Everything is identity-mapped by 2 MiB pages that ring 3 may use too. */
-#define OB_PML4 0x2000
-#define OB_PDPT 0x3000
-#define OB_PD 0x4000
-#define OB_GDT 0x5000
-#define OB_IDT 0x6000
-#define OB_PARAMS 0x8000
-#define OB_IMAGE 0x100000
-#define OB_SHARED 0x200000
-#define OB_AREAS 0x400000
+#define OB_PML4	     0x2000
+#define OB_PDPT	     0x3000
+#define OB_PD	     0x4000
+#define OB_GDT	     0x5000
+#define OB_IDT	     0x6000
+#define OB_PARAMS    0x8000
+#define OB_IMAGE     0x100000
+#define OB_SHARED    0x200000
+#define OB_AREAS     0x400000
 #define OB_AREA_SIZE 0x8000
 /* Offsets within a vCPU's area. */
-#define OB_AREA_STEAL 0x2000
-#define OB_AREA_TSS 0x2100
-#define OB_AREA_USER_STACK_TOP 0x5000
+#define OB_AREA_STEAL		 0x2000
+#define OB_AREA_TSS		 0x2100
+#define OB_AREA_USER_STACK_TOP	 0x5000
 #define OB_AREA_KERNEL_STACK_TOP 0x8000
 
-#define OB_SELECTOR_CODE 0x08
-#define OB_SELECTOR_DATA 0x10
+#define OB_SELECTOR_CODE      0x08
+#define OB_SELECTOR_DATA      0x10
 #define OB_SELECTOR_USER_DATA 0x1b
 #define OB_SELECTOR_USER_CODE 0x23
-#define OB_SELECTOR_TSS 0x28
+#define OB_SELECTOR_TSS	      0x28
 
 /* A write to this port ends the guest: a fault if ob_vcpu.fault_vector says so. */
 #define OB_PORT_FAULT 0xf4
@@ -67,11 +67,11 @@ enum ob_receiver {
 
 /* Bits of ob_params.storms; a hostile vCPU takes those that are set in turn. */
 #define OB_STORM_PAUSE 1
-#define OB_STORM_IPI 2
-#define OB_STORM_HLT 4
+#define OB_STORM_IPI   2
+#define OB_STORM_HLT   4
 
 /* 16 buckets per octave: a bucket is at most 1/16 wider than its lower bound. */
-#define OB_HIST_SUB 16
+#define OB_HIST_SUB	16
 #define OB_HIST_BUCKETS 720
 
 struct ob_params {

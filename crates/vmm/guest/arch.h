@@ -5,13 +5,13 @@
 
 #include "abi.h"
 
-#define MSR_APIC_BASE 0x1b
+#define MSR_APIC_BASE		 0x1b
 #define APIC_BASE_X2APIC_ENABLED 0xc00
-#define MSR_X2APIC_EOI 0x80b
-#define MSR_X2APIC_SVR 0x80f
-#define MSR_X2APIC_ICR 0x830
-#define MSR_X2APIC_SELF_IPI 0x83f
-#define MSR_KVM_STEAL_TIME 0x4b564d03
+#define MSR_X2APIC_EOI		 0x80b
+#define MSR_X2APIC_SVR		 0x80f
+#define MSR_X2APIC_ICR		 0x830
+#define MSR_X2APIC_SELF_IPI	 0x83f
+#define MSR_KVM_STEAL_TIME	 0x4b564d03
 
 static inline void wrmsr(ob_u32 msr, ob_u64 value)
 {
@@ -60,7 +60,8 @@ static inline void out_fault(void)
 	asm volatile("outb %0, %1" ::"a"((unsigned char)0), "Nd"((unsigned short)OB_PORT_FAULT));
 }
 
-/* The unit of computation: the same instructions everywhere, and nothing the compiler can remove. */
+/* The unit of computation: the same instructions everywhere, and nothing the compiler can remove.
+ */
 static inline void turns(ob_u64 n)
 {
 	if (n)

@@ -2,14 +2,14 @@
 /*
  * The micro-guest: every vCPU runs one synchronization pattern for ever and counts.
  *
- * There is no operating system here, so whatever a vCPU waits for is exactly what the pattern says: a
- * lock's holder, the handler of an interrupt, the last vCPU of a phase. All waits go through wait_until(),
- * which spins with PAUSE as Linux does, and are recorded in a histogram.
+ * There is no operating system here, so whatever a vCPU waits for is exactly what the pattern says:
+ * a lock's holder, the handler of an interrupt, the last vCPU of a phase. All waits go through
+ * wait_until(), which spins with PAUSE as Linux does, and are recorded in a histogram.
  */
 #include "arch.h"
 
 #define VECTOR_REQUEST 0xf0
-#define VECTOR_STORM 0xf1
+#define VECTOR_STORM   0xf1
 /* Iterations of one storm before a hostile vCPU takes the next. */
 #define STORM_LENGTH 64
 /* Turns between two updates of a counter in endless computation. */
@@ -32,7 +32,9 @@ static struct ob_vcpu *self(void)
 {
 	ob_u32 index;
 
-	asm volatile("movl %%gs:%c1, %0" : "=r"(index) : "i"(__builtin_offsetof(struct ob_vcpu, index)));
+	asm volatile("movl %%gs:%c1, %0"
+		     : "=r"(index)
+		     : "i"(__builtin_offsetof(struct ob_vcpu, index)));
 	return area(index);
 }
 
@@ -77,16 +79,16 @@ static void record_wait(struct ob_vcpu *me, ob_u64 ticks)
 }
 
 /* Spins until `cond` holds. A macro, since the condition is evaluated in the loop. */
-#define wait_until(me, cond)                                              \
-	do {                                                              \
-		ob_u32 checks = params->checks_per_pause;                 \
-		while (!(cond)) {                                         \
-			if (checks--)                                     \
-				continue;                                 \
-			checks = params->checks_per_pause;                \
-			count(&(me)->spins, 1);                           \
-			cpu_pause();                                      \
-		}                                                         \
+#define wait_until(me, cond)                               \
+	do {                                               \
+		ob_u32 checks = params->checks_per_pause;  \
+		while (!(cond)) {                          \
+			if (checks--)                      \
+				continue;                  \
+			checks = params->checks_per_pause; \
+			count(&(me)->spins, 1);            \
+			cpu_pause();                       \
+		}                                          \
 	} while (0)
 
 static void outside(struct ob_vcpu *me)
@@ -135,7 +137,8 @@ static void run_lock(struct ob_vcpu *me)
 
 static void request(struct ob_vcpu *me, ob_u32 target)
 {
-	__atomic_fetch_or(&area(target)->inbox[me->index / 64], 1ull << (me->index % 64), __ATOMIC_RELEASE);
+	__atomic_fetch_or(&area(target)->inbox[me->index / 64], 1ull << (me->index % 64),
+			  __ATOMIC_RELEASE);
 	send_ipi(target, VECTOR_REQUEST);
 }
 
@@ -163,7 +166,8 @@ static void run_receiver(struct ob_vcpu *me)
 {
 	switch (params->receiver) {
 	case OB_RECEIVER_USER:
-		enter_user((ob_u64)user_compute, (ob_u64)me + OB_AREA_USER_STACK_TOP - 8, (ob_u64)me);
+		enter_user((ob_u64)user_compute, (ob_u64)me + OB_AREA_USER_STACK_TOP - 8,
+			   (ob_u64)me);
 		break;
 	case OB_RECEIVER_HALT:
 		for (;;)
@@ -208,12 +212,14 @@ static void run_barrier(struct ob_vcpu *me)
 
 		outside(me);
 		start = rdtsc();
-		if (__atomic_add_fetch(&shared->barrier_count, 1, __ATOMIC_ACQ_REL) == params->vcpus) {
+		if (__atomic_add_fetch(&shared->barrier_count, 1, __ATOMIC_ACQ_REL) ==
+		    params->vcpus) {
 			__atomic_store_n(&shared->barrier_count, 0, __ATOMIC_RELAXED);
 			__atomic_store_n(&shared->barrier_phase, phase + 1, __ATOMIC_RELEASE);
 			count(&me->work, 1);
 		} else {
-			wait_until(me, __atomic_load_n(&shared->barrier_phase, __ATOMIC_ACQUIRE) != phase);
+			wait_until(me, __atomic_load_n(&shared->barrier_phase, __ATOMIC_ACQUIRE) !=
+					       phase);
 		}
 		record_wait(me, rdtsc() - start);
 	}

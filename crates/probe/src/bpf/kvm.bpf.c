@@ -2,14 +2,14 @@
 /*
  * Counts what KVM does about spinning vCPUs, per VM (thread group of the vCPU threads).
  *
- * Everything here runs on the path of a VM exit, so it counts and nothing else. Types are declared by hand,
- * as little of them as is used, and relocated by CO-RE.
+ * Everything here runs on the path of a VM exit, so it counts and nothing else. Types are declared
+ * by hand, as little of them as is used, and relocated by CO-RE.
  */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 
-#define MAX_VMS 1024
+#define MAX_VMS	      1024
 #define MAX_EXIT_ROWS 16384
 
 typedef _Bool bool;
@@ -82,7 +82,8 @@ int BPF_PROG(on_spin, struct kvm_vcpu *me)
 	return 0;
 }
 
-/* KVM is the only caller of yield_to(). Whether it succeeds is known only after it has rescheduled. */
+/* KVM is the only caller of yield_to(). Whether it succeeds is known only after it has rescheduled.
+ */
 SEC("fentry/yield_to")
 int BPF_PROG(yield_asked, struct task_struct *target)
 {
@@ -118,7 +119,7 @@ struct kvm_exit_event {
 SEC("tp/kvm/kvm_exit")
 int vm_exit(struct kvm_exit_event *event)
 {
-	struct exit_key key = { .tgid = current_vm(), .reason = event->exit_reason };
+	struct exit_key key = {.tgid = current_vm(), .reason = event->exit_reason};
 	u64 *count = bpf_map_lookup_elem(&exits, &key), one = 1;
 
 	if (count)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: GPL-2.0-only
+# `make lab` and `make test` do all the set-up themselves; see README.md.
+
+# A rustup toolchain comes before Debian's.
+export PATH := $(HOME)/.cargo/bin:$(PATH)
+
+OVERBOOK := $(or $(CARGO_TARGET_DIR),target)/release/overbook
+RESULTS ?= lab-results
+LAB_SCENARIOS := lock-2to1 ipi-2to1 compute-2to1
+C_FILES := $(shell git ls-files '*.c' '*.h')
+
+.PHONY: all build clean format lab lint ring1 ring2 setup test
+
+all: build
+
+## Install what the project needs; does nothing where all is there.
+setup:
+	@tools/setup
+
+build: setup
+	cargo build --release --locked
+
+## The main job: an emulated oversubscribed KVM host, measured.
+lab: build
+	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/%.toml) --output $(RESULTS)
+
+## Linters and both rings of tests.
+test: lint ring1 ring2
+
+## Seconds, no root.
+ring1: setup
+	cargo test --release --locked --workspace
+
+## Boots kernels in QEMU.
+ring2: build
+	$(OVERBOOK) lab kernels --fetch 6.18 --fetch 7.2
+	cargo test --release --locked --features lab-tests --package overbook --test lab
+
+lint: setup
+	cargo fmt --all --check
+	clang-format-19 --dry-run --Werror $(C_FILES)
+	cargo clippy --release --locked --workspace --all-targets --all-features -- -D warnings
+
+## Format everything.
+format: setup
+	cargo fmt --all
+	clang-format-19 -i $(C_FILES)
+
+clean:
+	cargo clean
+	rm -rf $(RESULTS)
