@@ -45,33 +45,31 @@ struct ovb_lca {
 /*
  * Finds the entities of two tasks that stand on one queue: equalise the depths, then climb together
  * (step 6 of the published debooster). `found` is zero if they meet nowhere (different CPUs) or a
- * chain is no chain.
+ * chain is no chain. Written to an argument, as BPF functions return no structures.
  */
-static inline struct ovb_lca ovb_find_lca(const struct ovb_chain *yielder,
-					  const struct ovb_chain *target)
+static inline void ovb_find_lca(const struct ovb_chain *yielder, const struct ovb_chain *target,
+				struct ovb_lca *lca)
 {
-	struct ovb_lca lca = {0, 0, 0, 0};
-	ovb_u32 i;
+	ovb_u32 y = 0, t = 0, i;
 
+	lca->found = lca->yielder = lca->target = lca->pad = 0;
 	if (!yielder->depth || !target->depth || yielder->depth > OVB_MAX_LEVELS ||
 	    target->depth > OVB_MAX_LEVELS)
-		return lca;
+		return;
 	if (yielder->depth > target->depth)
-		lca.yielder = yielder->depth - target->depth;
+		y = yielder->depth - target->depth;
 	else
-		lca.target = target->depth - yielder->depth;
-	for (i = 0; i < OVB_MAX_LEVELS; i++) {
-		if (lca.yielder >= OVB_MAX_LEVELS || lca.target >= OVB_MAX_LEVELS ||
-		    lca.yielder >= yielder->depth)
-			break;
-		if (yielder->level[lca.yielder].queue == target->level[lca.target].queue) {
-			lca.found = 1;
-			break;
-		}
-		lca.yielder++;
-		lca.target++;
+		t = target->depth - yielder->depth;
+	for (i = 0; i < OVB_MAX_LEVELS; i++, y++, t++) {
+		if (y >= OVB_MAX_LEVELS || t >= OVB_MAX_LEVELS || y >= yielder->depth)
+			return;
+		if (yielder->level[y].queue != target->level[t].queue)
+			continue;
+		lca->found = 1;
+		lca->yielder = y;
+		lca->target = t;
+		return;
 	}
-	return lca;
 }
 
 #endif

@@ -9,7 +9,10 @@ fn main() {
     println!("cargo:rerun-if-changed=../../.git/refs/heads");
     let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
     let describe = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output();
-    let commit = describe.ok().filter(|o| o.status.success()).map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string());
+    let commit = describe
+        .ok()
+        .filter(|o| o.status.success())
+        .map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string());
     let id = commit.map_or(version.clone(), |commit| format!("{version}-g{commit}"));
     println!("cargo:rustc-env=OVERBOOK_BUILD={id}");
 }

@@ -27,7 +27,9 @@ fn build_guest(elf: &Path) -> Result<()> {
         .arg("-o")
         .arg(elf)
         .status()
-        .with_context(|| format!("cannot run {clang}: install it with `make setup`, or name one in BPF_CLANG"))?;
+        .with_context(|| {
+            format!("cannot run {clang}: install it with `make setup`, or name one in BPF_CLANG")
+        })?;
     if !status.success() {
         bail!("{clang} could not build the micro-guest");
     }

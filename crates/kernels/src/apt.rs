@@ -73,7 +73,8 @@ fn output(command: &mut Command) -> Result<String> {
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr).into_owned() + &text;
-        let line = message.lines().find(|l| l.starts_with("E:") || l.contains("rror")).or(message.lines().last());
+        let line =
+            message.lines().find(|l| l.starts_with("E:") || l.contains("rror")).or(message.lines().last());
         bail!("{program}: {}", line.unwrap_or("failed without a word").trim());
     }
     Ok(text)
@@ -82,8 +83,11 @@ fn output(command: &mut Command) -> Result<String> {
 /// The mirror of Debian's main archive that this system uses.
 fn mirror() -> Result<String> {
     let mut command = Command::new("apt-get");
-    let text = output(command.args(["indextargets", "--format", "$(SITE) $(CODENAME)", "Created-By: Packages"]))?;
-    main_site(&text).context("apt knows no mirror of Debian's archive: check the system's sources, or give --kernel and --modules")
+    let text =
+        output(command.args(["indextargets", "--format", "$(SITE) $(CODENAME)", "Created-By: Packages"]))?;
+    main_site(&text).context(
+        "apt knows no mirror of Debian's archive: check the system's sources, or give --kernel and --modules",
+    )
 }
 
 /// The site of a plain suite: security and updates may be served from elsewhere.
@@ -148,7 +152,8 @@ fn offered(suite: &Suite) -> Result<Vec<Candidate>> {
         if candidate.packages.len() > 1 {
             // The image package is empty then, and the sizes that count are the others'.
             let parts = output(suite.tool("apt-cache").arg("show").args(&candidate.packages))?;
-            candidate.size = parts.lines().filter_map(|l| l.strip_prefix("Size: ")?.parse::<u64>().ok()).sum();
+            candidate.size =
+                parts.lines().filter_map(|l| l.strip_prefix("Size: ")?.parse::<u64>().ok()).sum();
         }
         found.push(candidate);
     }
@@ -163,9 +168,8 @@ fn release_of(package: &str) -> Option<&str> {
 
 /// One stanza of `apt-cache show`. From 6.19 on, image and modules are packages of their own.
 fn parse(stanza: &str, suite: &str) -> Option<Candidate> {
-    let field = |name: &str| {
-        stanza.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::trim)
-    };
+    let field =
+        |name: &str| stanza.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::trim);
     let package = field("Package")?;
     let release = release_of(package)?;
     let depends = field("Depends").unwrap_or_default();
@@ -212,16 +216,27 @@ pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) ->
     let name = SUITES.iter().find(|s| **s == candidate.suite).copied().unwrap_or_default();
     let suite = Suite { name, dir };
     let tree = cache.workshop()?;
-    say(&format!("fetching kernel {} from Debian {} ({} MB)", candidate.release, candidate.suite, candidate.size >> 20));
+    say(&format!(
+        "fetching kernel {} from Debian {} ({} MB)",
+        candidate.release,
+        candidate.suite,
+        candidate.size >> 20
+    ));
     let packages = candidate.packages.iter().map(|p| format!("{p}={}", candidate.version));
     output(suite.tool("apt-get").arg("-q").arg("download").args(packages).current_dir(tree.path()))
         .with_context(|| format!("cannot fetch kernel {}", candidate.release))?;
     say(&format!("unpacking kernel {}", candidate.release));
-    for entry in fs::read_dir(tree.path())?.flatten().filter(|e| e.path().extension().is_some_and(|x| x == "deb")) {
+    for entry in
+        fs::read_dir(tree.path())?.flatten().filter(|e| e.path().extension().is_some_and(|x| x == "deb"))
+    {
         output(Command::new("dpkg").arg("-x").arg(entry.path()).arg(tree.path()))?;
         fs::remove_file(entry.path())?;
     }
-    let base = if tree.path().join("usr/lib/modules").is_dir() { tree.path().join("usr") } else { tree.path().into() };
+    let base = if tree.path().join("usr/lib/modules").is_dir() {
+        tree.path().join("usr")
+    } else {
+        tree.path().into()
+    };
     output(Command::new("depmod").arg("-b").arg(base).arg(&candidate.release))?;
     let origin = format!("Debian {} {}", candidate.suite, candidate.version);
     cache.admit(tree, &candidate.release, &origin)
@@ -243,14 +258,18 @@ mod tests {
             linux-base-7.2.13+deb14-cloud-amd64 (= 7.2.13-1), linux-binary-7.2.13+deb14-cloud-amd64 (= 7.2.13-1), \
             linux-modules-7.2.13+deb14-cloud-amd64 (= 7.2.13-1)\n";
         let packages = parse(split, "s").unwrap().packages;
-        assert_eq!(packages[1..], ["linux-binary-7.2.13+deb14-cloud-amd64", "linux-modules-7.2.13+deb14-cloud-amd64"]);
+        assert_eq!(
+            packages[1..],
+            ["linux-binary-7.2.13+deb14-cloud-amd64", "linux-modules-7.2.13+deb14-cloud-amd64"]
+        );
         assert!(parse("Package: linux-image-cloud-amd64\nVersion: 1\n", "s").is_none());
         assert!(release_of("linux-image-6.18.15+deb13-cloud-amd64-dbg").is_none());
     }
 
     #[test]
     fn the_mirror_is_the_main_archive() {
-        let targets = "http://a.example/debian-security bookworm-security\nhttp://b.example/debian bookworm\n";
+        let targets =
+            "http://a.example/debian-security bookworm-security\nhttp://b.example/debian bookworm\n";
         assert_eq!(main_site(targets).as_deref(), Some("http://b.example/debian"));
         assert_eq!(main_site("http://a.example/other nodistro\n"), None);
     }

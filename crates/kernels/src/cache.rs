@@ -42,7 +42,10 @@ impl Cache {
     pub fn open(dir: &Path) -> Result<Cache> {
         for part in ["kernels", "rejected", "apt"] {
             fs::create_dir_all(dir.join(part)).with_context(|| {
-                format!("cannot make the cache {}: is the disk full? OVERBOOK_CACHE names another place", dir.display())
+                format!(
+                    "cannot make the cache {}: is the disk full? OVERBOOK_CACHE names another place",
+                    dir.display()
+                )
             })?;
         }
         Ok(Cache { dir: dir.into() })

@@ -96,12 +96,16 @@ pub fn resolve(want: &Want, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<
 }
 
 fn of_series(series: &str, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
-    if let Some(kernel) = cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok()) {
+    if let Some(kernel) =
+        cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok())
+    {
         return Ok(kernel);
     }
     let _lock = cache.lock(say)?;
     // Another process may have fetched it while this one waited.
-    if let Some(kernel) = cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok()) {
+    if let Some(kernel) =
+        cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok())
+    {
         return Ok(kernel);
     }
     let mut reasons = Vec::new();
@@ -140,7 +144,9 @@ fn by_hand(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
     let release = match (named, modules.and_then(Path::file_name)) {
         (Some(release), _) => release,
         (None, Some(folder)) => folder.to_string_lossy().into_owned(),
-        (None, None) => bail!("cannot tell the release of {name}: give --modules DIR with the folder that holds modules.dep"),
+        (None, None) => bail!(
+            "cannot tell the release of {name}: give --modules DIR with the folder that holds modules.dep"
+        ),
     };
     let modules = match modules {
         Some(dir) => dir.to_path_buf(),
@@ -201,11 +207,17 @@ pub fn list(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Vec<Listed>> {
         say(&format!("Debian's lists cannot be had now: {e:#}"));
         Vec::new()
     }) {
-        if !SERIES.iter().any(|series| matches(&candidate.release, series)) || seen.contains(&candidate.release) {
+        if !SERIES.iter().any(|series| matches(&candidate.release, series))
+            || seen.contains(&candidate.release)
+        {
             continue;
         }
         let verdict = cache.rejected(&candidate.key()).map(Err);
-        all.push(Listed { release: candidate.release, origin: format!("Debian {}", candidate.suite), verdict });
+        all.push(Listed {
+            release: candidate.release,
+            origin: format!("Debian {}", candidate.suite),
+            verdict,
+        });
     }
     Ok(all)
 }

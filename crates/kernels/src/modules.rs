@@ -21,7 +21,8 @@ pub fn module_closure(kernel: &Kernel, names: &[&str]) -> Result<Vec<PathBuf>> {
 fn closure<'a>(dep: &'a str, names: &[&str]) -> Vec<&'a str> {
     let mut files = Vec::new();
     for name in names {
-        let Some((file, needs)) = dep.lines().filter_map(|l| l.split_once(':')).find(|(f, _)| name_of(f) == plain(name))
+        let Some((file, needs)) =
+            dep.lines().filter_map(|l| l.split_once(':')).find(|(f, _)| name_of(f) == plain(name))
         else {
             continue;
         };

@@ -93,9 +93,17 @@ fn payload(image: &[u8]) -> Result<Vec<u8>, String> {
         [0x28, 0xb5, 0x2f, 0xfd, ..] => ruzstd::decoding::StreamingDecoder::new(bytes)
             .map_err(|e| e.to_string())
             .and_then(|mut d| d.read_to_end(&mut out).map_err(|e| e.to_string())),
-        [0xfd, b'7', b'z', b'X', ..] => xz2::read::XzDecoder::new(bytes).read_to_end(&mut out).map_err(|e| e.to_string()),
-        [0x1f, 0x8b, ..] => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out).map_err(|e| e.to_string()),
-        _ => return Err("its image is compressed in a way that is not known here (known: zstd, xz, gzip)".into()),
+        [0xfd, b'7', b'z', b'X', ..] => {
+            xz2::read::XzDecoder::new(bytes).read_to_end(&mut out).map_err(|e| e.to_string())
+        }
+        [0x1f, 0x8b, ..] => {
+            flate2::read::GzDecoder::new(bytes).read_to_end(&mut out).map_err(|e| e.to_string())
+        }
+        _ => {
+            return Err(
+                "its image is compressed in a way that is not known here (known: zstd, xz, gzip)".into()
+            );
+        }
     };
     done.map_err(|e| format!("its image cannot be decompressed: {e}"))?;
     Ok(out)

@@ -26,7 +26,12 @@ pub fn usable_cpus() -> Result<Vec<u32>> {
 ///
 /// # Errors
 /// KVM does not work here, or `interrupted` was raised.
-pub fn run(scenario: &Scenario, build: &str, interrupted: &AtomicBool, say: &mut dyn FnMut(&str)) -> Result<Report> {
+pub fn run(
+    scenario: &Scenario,
+    build: &str,
+    interrupted: &AtomicBool,
+    say: &mut dyn FnMut(&str),
+) -> Result<Report> {
     // Asked first, and by itself: without KVM nothing else is worth a word.
     overbook_vmm::machine::check_kvm()?;
     let clock = Clock::calibrate()?;

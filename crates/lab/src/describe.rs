@@ -41,7 +41,9 @@ pub fn machine(accel: &str, emulator: &str, clock: &Clock) -> Result<MachineInfo
     let distinct = |file: &str| {
         let values: BTreeSet<String> = cpus
             .iter()
-            .map(|cpu| fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}")).unwrap_or_default())
+            .map(|cpu| {
+                fs::read_to_string(format!("/sys/devices/system/cpu/cpu{cpu}/{file}")).unwrap_or_default()
+            })
             .collect();
         values.len() as u32
     };
@@ -53,7 +55,11 @@ pub fn machine(accel: &str, emulator: &str, clock: &Clock) -> Result<MachineInfo
     };
     let (ple, apicv) = match vendor {
         "kvm_amd" => (
-            format!("pause_filter_count={} pause_filter_thresh={}", parameter("pause_filter_count"), parameter("pause_filter_thresh")),
+            format!(
+                "pause_filter_count={} pause_filter_thresh={}",
+                parameter("pause_filter_count"),
+                parameter("pause_filter_thresh")
+            ),
             format!("avic={}", parameter("avic")),
         ),
         _ => (
@@ -69,7 +75,9 @@ pub fn machine(accel: &str, emulator: &str, clock: &Clock) -> Result<MachineInfo
         // Without an L3 every CPU would count for itself; the lab's machines always have one.
         llcs: distinct("cache/index3/shared_cpu_list").max(1),
         nodes: fs::read_dir("/sys/devices/system/node").map_or(1, |dir| {
-            dir.flatten().filter(|e| e.file_name().to_string_lossy().trim_start_matches("node").parse::<u32>().is_ok()).count() as u32
+            dir.flatten()
+                .filter(|e| e.file_name().to_string_lossy().trim_start_matches("node").parse::<u32>().is_ok())
+                .count() as u32
         }),
         smt: cpus.len() as u32 / cores,
         accel: accel.into(),
@@ -84,7 +92,8 @@ pub fn machine(accel: &str, emulator: &str, clock: &Clock) -> Result<MachineInfo
 }
 
 fn knobs(cpus: &[u32]) -> BTreeMap<String, String> {
-    let read = |path: String| fs::read_to_string(path).map(|v| v.split_whitespace().collect::<Vec<_>>().join(" "));
+    let read =
+        |path: String| fs::read_to_string(path).map(|v| v.split_whitespace().collect::<Vec<_>>().join(" "));
     let mut knobs = BTreeMap::new();
     let mut put = |name: &str, path: String| {
         if let Ok(value) = read(path) {

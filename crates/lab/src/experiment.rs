@@ -46,7 +46,12 @@ struct Guest<'a> {
 /// # Errors
 /// KVM, a cgroup or a scheduler knob does not work here; the message says which. A guest that fails spoils
 /// its run only: the run carries the error.
-pub fn run(scenario: &Scenario, seed: u64, host: &Host, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
+pub fn run(
+    scenario: &Scenario,
+    seed: u64,
+    host: &Host,
+    say: &mut dyn FnMut(Event) -> Result<()>,
+) -> Result<()> {
     let bounds = if scenario.measure.bound { bound::distinct(scenario, host) } else { Vec::new() };
     let total = scenario.measure.repetitions * (scenario.variants.len() + bounds.len()) as u32;
     let mut done = 0;
@@ -157,8 +162,7 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
         let seed = seed ^ (nth as u64) << 32;
         let memory =
             GuestMemory::create(&guest.vm.load(), vcpus, seed, host.ns_per_turn, scenario.host.dilation)?;
-        let config =
-            VmConfig { name: guest.name.clone(), vcpus, ple: variant.ple, memory: memory.path() };
+        let config = VmConfig { name: guest.name.clone(), vcpus, ple: variant.ple, memory: memory.path() };
         let vm = VmProcess::spawn(&config)?;
         groups.adopt(nth, &vm)?;
         for (i, tid) in vm.tids.iter().enumerate() {

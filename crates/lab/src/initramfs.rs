@@ -24,7 +24,10 @@ const LINK: u32 = 0o120_777;
 pub fn write(path: &Path, kernel: &Kernel, job: &Job) -> Result<()> {
     let mut tree = Tree::default();
     let program = std::env::current_exe().context("cannot find the running program")?;
-    tree.file("bin/overbook", fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?);
+    tree.file(
+        "bin/overbook",
+        fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?,
+    );
     tree.entry("init", LINK, b"bin/overbook".to_vec());
     for (name, library) in libraries(&program)? {
         tree.file(&name, fs::read(&library).with_context(|| format!("cannot read {}", library.display()))?);
@@ -32,7 +35,10 @@ pub fn write(path: &Path, kernel: &Kernel, job: &Job) -> Result<()> {
     for (nth, module) in overbook_kernels::module_closure(kernel, &MODULES)?.iter().enumerate() {
         let name = module.file_name().and_then(|n| n.to_str()).context("a module without a name")?;
         let name = name.split('.').next().unwrap_or(name);
-        tree.file(&format!("{MODULE_DIR}/{nth:02}-{name}.ko"), without_signature(overbook_kernels::read_module(module)?));
+        tree.file(
+            &format!("{MODULE_DIR}/{nth:02}-{name}.ko"),
+            without_signature(overbook_kernels::read_module(module)?),
+        );
     }
     tree.file(JOB_FILE, serde_json::to_vec(job)?);
     for mount in ["proc", "sys", "dev", "run", "tmp"] {
@@ -52,7 +58,9 @@ fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
     for (name, library) in &found.libraries {
         match &library.realpath {
             _ if Some(name) == found.interpreter.as_ref() => {}
-            Some(path) => files.push((format!("lib/{}", name.rsplit('/').next().unwrap_or(name)), path.clone())),
+            Some(path) => {
+                files.push((format!("lib/{}", name.rsplit('/').next().unwrap_or(name)), path.clone()))
+            }
             None => bail!("library {name}, which this program needs, is not installed"),
         }
     }

@@ -125,14 +125,20 @@ pub fn check(cpus: &[u32], clock: &Clock, scenario: &Scenario) -> Result<Instrum
         let _guest = Spinners::on(&others, clock)?;
         median((0..5).map(|_| fixed_loop_ns()).collect())
     };
-    found.turns.push(TurnRow { name: "fixed loop while other CPUs spin in guests".into(), samples: 5, p50_ns: spinning_ns, ..TurnRow::default() });
+    found.turns.push(TurnRow {
+        name: "fixed loop while other CPUs spin in guests".into(),
+        samples: 5,
+        p50_ns: spinning_ns,
+        ..TurnRow::default()
+    });
     found.loop_skew_percent = (found.loop_busy_ns as f64 / found.loop_idle_ns as f64 - 1.0).abs() * 100.0;
     if let Some(&peer) = others.last() {
         let bystanders: Vec<u32> = others.iter().copied().filter(|c| *c != peer).collect();
         for busy in [false, true] {
             let _busy = busy.then(|| Busy::on(&bystanders));
             let what = if busy { "busy" } else { "idle" };
-            let row = |name: &str, samples, limit_ns| row(format!("{name}, other CPUs {what}"), samples, limit_ns);
+            let row =
+                |name: &str, samples, limit_ns| row(format!("{name}, other CPUs {what}"), samples, limit_ns);
             found.turns.push(row("store seen and answered", ping_pong(first, peer)?, TURN_LIMIT_NS));
             found.turns.push(row("wake-up on the same CPU", wake_up(first, first)?, 0));
             found.turns.push(row("wake-up on another CPU", wake_up(first, peer)?, 0));
@@ -192,7 +198,14 @@ fn median(mut values: Vec<u64>) -> u64 {
 fn row(name: String, mut samples: Vec<u64>, limit_ns: u64) -> TurnRow {
     samples.sort_unstable();
     let at = |q: f64| samples.get(((samples.len() - 1) as f64 * q) as usize).copied().unwrap_or(0);
-    TurnRow { name, samples: samples.len() as u64, p50_ns: at(0.5), p99_ns: at(0.99), max_ns: at(1.0), limit_ns }
+    TurnRow {
+        name,
+        samples: samples.len() as u64,
+        p50_ns: at(0.5),
+        p99_ns: at(0.99),
+        max_ns: at(1.0),
+        limit_ns,
+    }
 }
 
 /// Two threads on two CPUs hand a word to and fro, without the kernel.
@@ -224,7 +237,9 @@ fn ping_pong(here: u32, there: u32) -> Result<Vec<u64>> {
 
 fn futex(word: &AtomicU32, operation: i32, value: u32) {
     // SAFETY: the word outlives the call, and neither operation writes to it.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, 0, 0, 0) };
+    unsafe {
+        libc::syscall(libc::SYS_futex, word.as_ptr(), operation | libc::FUTEX_PRIVATE_FLAG, value, 0, 0, 0)
+    };
 }
 
 /// One-way latency of a futex wake-up from `here` to a sleeper on `there`.

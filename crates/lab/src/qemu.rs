@@ -57,7 +57,9 @@ pub struct Boot<'a> {
 /// QEMU is not installed.
 pub fn version() -> Result<String> {
     let output = Command::new(PROGRAM).arg("--version").output();
-    let output = output.with_context(|| format!("cannot run {PROGRAM}: install it with `make setup` (package qemu-system-x86)"))?;
+    let output = output.with_context(|| {
+        format!("cannot run {PROGRAM}: install it with `make setup` (package qemu-system-x86)")
+    })?;
     let text = String::from_utf8_lossy(&output.stdout);
     Ok(text.lines().next().unwrap_or_default().trim_start_matches("QEMU emulator version ").into())
 }
@@ -89,10 +91,8 @@ impl Boot<'_> {
         }
         qemu.arg("-m").arg(format!("{}M", host.memory_mb));
         let cores = host.cpus / host.llcs / host.smt;
-        qemu.arg("-smp").arg(format!(
-            "cpus={},sockets={},cores={cores},threads={}",
-            host.cpus, host.llcs, host.smt
-        ));
+        qemu.arg("-smp")
+            .arg(format!("cpus={},sockets={},cores={cores},threads={}", host.cpus, host.llcs, host.smt));
         if host.nodes > 1 {
             let (cpus, memory) = (host.cpus / host.nodes, host.memory_mb / host.nodes);
             for node in 0..host.nodes {
@@ -109,7 +109,8 @@ impl Boot<'_> {
     }
 
     fn command_line(&self) -> String {
-        let mut line = "console=ttyS0 quiet noautogroup panic=-1 oops=panic nokaslr mitigations=off".to_string();
+        let mut line =
+            "console=ttyS0 quiet noautogroup panic=-1 oops=panic nokaslr mitigations=off".to_string();
         if self.accel != Accel::Kvm {
             // TCG has no pause filter, so KVM would not intercept PAUSE; with the bit set it does, and TCG
             // then exits at every PAUSE.
@@ -138,7 +139,8 @@ impl Boot<'_> {
     /// QEMU is not installed, or refuses to start.
     pub fn start(&self) -> Result<Running> {
         for file in [self.console(), self.events()] {
-            File::create(&file).with_context(|| format!("cannot create {}: is the disk full?", file.display()))?;
+            File::create(&file)
+                .with_context(|| format!("cannot create {}: is the disk full?", file.display()))?;
         }
         let messages = File::create(self.dir.join("qemu.log"))?;
         let mut command = self.command();
@@ -153,9 +155,9 @@ impl Boot<'_> {
                 Ok(())
             });
         }
-        let child = command
-            .spawn()
-            .with_context(|| format!("cannot run {PROGRAM}: install it with `make setup` (package qemu-system-x86)"))?;
+        let child = command.spawn().with_context(|| {
+            format!("cannot run {PROGRAM}: install it with `make setup` (package qemu-system-x86)")
+        })?;
         Ok(Running {
             child,
             events: File::open(self.events())?,
@@ -260,10 +262,14 @@ fn tail(file: &Path, lines: usize) -> Vec<String> {
 /// # Errors
 /// Less than `need_mb` free.
 pub fn check_disk(dir: &Path, need_mb: u64) -> Result<()> {
-    let stat = nix::sys::statvfs::statvfs(dir).with_context(|| format!("cannot look at {}", dir.display()))?;
-    let free_mb = stat.blocks_available() * stat.fragment_size() >> 20;
+    let stat =
+        nix::sys::statvfs::statvfs(dir).with_context(|| format!("cannot look at {}", dir.display()))?;
+    let free_mb = (stat.blocks_available() * stat.fragment_size()) >> 20;
     if free_mb < need_mb {
-        bail!("{} has only {free_mb} MB free, and a run needs {need_mb} MB: free some, or set TMPDIR", dir.display());
+        bail!(
+            "{} has only {free_mb} MB free, and a run needs {need_mb} MB: free some, or set TMPDIR",
+            dir.display()
+        );
     }
     Ok(())
 }

@@ -64,7 +64,10 @@ pub fn scenario(order: &Order) -> Result<(Scenario, String)> {
 pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64, &str)) -> Result<Report> {
     let (scenario, text) = scenario(order)?;
     let emulator = qemu::version()?;
-    let dir = tempfile::Builder::new().prefix("overbook-lab-").tempdir().context("cannot make a temporary folder: is the disk full?")?;
+    let dir = tempfile::Builder::new()
+        .prefix("overbook-lab-")
+        .tempdir()
+        .context("cannot make a temporary folder: is the disk full?")?;
     qemu::check_disk(dir.path(), DISK_MB)?;
     progress(0.0, "packing the initramfs");
     let job = Job {
@@ -114,15 +117,23 @@ fn collect(
     loop {
         let line = match machine.next_line(patience, interrupted)? {
             Next::Line(line) => line,
-            Next::Stopped => return Ok(Err("the machine stopped before the work was done (a kernel panic?)".into())),
+            Next::Stopped => {
+                return Ok(Err("the machine stopped before the work was done (a kernel panic?)".into()));
+            }
             Next::Silent => {
-                return Ok(Err(format!("the machine was silent for {} seconds and was killed", patience.as_secs())));
+                return Ok(Err(format!(
+                    "the machine was silent for {} seconds and was killed",
+                    patience.as_secs()
+                )));
             }
             Next::Interrupted => bail!("interrupted: the machine was stopped and nothing was written"),
         };
         patience = PATIENCE;
         let Ok(event) = serde_json::from_str(&line) else {
-            return Ok(Err(format!("the machine's events are garbled: {}", line.chars().take(80).collect::<String>())));
+            return Ok(Err(format!(
+                "the machine's events are garbled: {}",
+                line.chars().take(80).collect::<String>()
+            )));
         };
         match event {
             Event::Log(text) => log::info!("{text}"),

@@ -360,12 +360,17 @@ impl Scenario {
         if host.llcs == 0 || host.cpus % (host.llcs * host.smt) != 0 {
             return mistake(
                 &["host", "llcs"],
-                format!("{} CPUs do not divide into {} LLCs of {}-thread cores", host.cpus, host.llcs, host.smt),
+                format!(
+                    "{} CPUs do not divide into {} LLCs of {}-thread cores",
+                    host.cpus, host.llcs, host.smt
+                ),
             );
         }
         if host.nodes == 0 || host.llcs % host.nodes != 0 {
-            let what =
-                format!("{} LLCs do not divide into {} NUMA nodes: raise llcs or lower nodes", host.llcs, host.nodes);
+            let what = format!(
+                "{} LLCs do not divide into {} NUMA nodes: raise llcs or lower nodes",
+                host.llcs, host.nodes
+            );
             return mistake(&["host", "nodes"], what);
         }
         self.check_experiment()
@@ -393,7 +398,10 @@ impl Scenario {
             self.check_variant(variant, twin).map_err(|(keys, what)| (prefixed("variant", i, keys), what))?;
         }
         if self.variants.is_empty() {
-            return mistake(&["variant"], "there is no variant: leave the key out to measure EEVDF alone".into());
+            return mistake(
+                &["variant"],
+                "there is no variant: leave the key out to measure EEVDF alone".into(),
+            );
         }
         Ok(())
     }
@@ -439,7 +447,8 @@ impl Scenario {
         if let Some(weight) = vm.weight {
             range(&["weight"], weight, 1, 10_000)?;
             if self.layout.cgroups == Cgroups::Flat {
-                let what = "a weight needs a group: set [layout] cgroups to \"per-vm\" or \"per-vcpu\"".into();
+                let what =
+                    "a weight needs a group: set [layout] cgroups to \"per-vm\" or \"per-vcpu\"".into();
                 return mistake(&["weight"], what);
             }
         }
@@ -459,7 +468,10 @@ impl Scenario {
         }
         for feature in &variant.features {
             if feature.is_empty() || !feature.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') {
-                return mistake(&["features"], format!("{feature:?} is no scheduler feature: they are in capitals"));
+                return mistake(
+                    &["features"],
+                    format!("{feature:?} is no scheduler feature: they are in capitals"),
+                );
             }
         }
         Ok(())
@@ -490,7 +502,12 @@ fn prefixed(table: &'static str, nth: usize, keys: Vec<Key>) -> Vec<Key> {
     [Key::Name(table), Key::Nth(nth)].into_iter().chain(keys).collect()
 }
 
-fn range<T: PartialOrd + std::fmt::Display>(keys: &[&'static str], value: T, low: T, high: T) -> Result<(), Mistake> {
+fn range<T: PartialOrd + std::fmt::Display>(
+    keys: &[&'static str],
+    value: T,
+    low: T,
+    high: T,
+) -> Result<(), Mistake> {
     if value >= low && value <= high {
         return Ok(());
     }
@@ -546,7 +563,10 @@ mod tests {
             (format!("{GOOD}storms = [\"ipi\"]\n"), "x.toml:8: `storms` means nothing to pattern lock"),
             (format!("{GOOD}[layout]\npool = 2\n"), "x.toml:9: `pool` goes with"),
             (format!("{GOOD}[layout]\nplacement = \"pooled\"\n"), "x.toml:9: pooled placement needs"),
-            (format!("{GOOD}[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n"), "x.toml:11: there are two"),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n"),
+                "x.toml:11: there are two",
+            ),
             (GOOD.replace("cpus = 4\n[[", "cpus = 4\nllcs = 3\n[["), "x.toml:4: 4 CPUs do not divide"),
         ];
         for (text, expected) in cases {

@@ -16,7 +16,8 @@ pub fn bind(tid: i32, cpus: &[u32]) -> Result<()> {
     for cpu in cpus {
         set.set(*cpu as usize)?;
     }
-    sched_setaffinity(Pid::from_raw(tid), &set).with_context(|| format!("cannot bind task {tid} to CPUs {cpus:?}"))
+    sched_setaffinity(Pid::from_raw(tid), &set)
+        .with_context(|| format!("cannot bind task {tid} to CPUs {cpus:?}"))
 }
 
 /// Puts the calling thread into a scheduling policy.
@@ -28,7 +29,8 @@ pub fn set_policy(policy: i32, priority: i32) -> Result<()> {
     // SAFETY: `param` is valid for the call, and 0 is the calling thread.
     let failed = unsafe { libc::sched_setscheduler(0, policy, &param) } != 0;
     if failed {
-        return Err(std::io::Error::last_os_error()).with_context(|| format!("cannot set scheduling policy {policy}"));
+        return Err(std::io::Error::last_os_error())
+            .with_context(|| format!("cannot set scheduling policy {policy}"));
     }
     Ok(())
 }
@@ -70,7 +72,9 @@ pub struct TaskCounts {
 /// The thread is gone.
 pub fn counts(pid: i32, tid: i32) -> Result<TaskCounts> {
     let dir = format!("/proc/{pid}/task/{tid}");
-    let read = |name: &str| fs::read_to_string(format!("{dir}/{name}")).with_context(|| format!("task {tid} is gone"));
+    let read = |name: &str| {
+        fs::read_to_string(format!("{dir}/{name}")).with_context(|| format!("task {tid} is gone"))
+    };
     let schedstat = read("schedstat")?;
     let mut numbers = schedstat.split_whitespace().map(|word| word.parse().unwrap_or(0));
     let (run_ns, queued_ns) = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));

@@ -78,7 +78,8 @@ pub struct Bench {
 impl Bench {
     pub fn run(&self) -> Result<()> {
         let interrupted = crate::lab::interruption()?;
-        let report = bench::run(&self.scenario()?, crate::BUILD, &interrupted, &mut |text| eprintln!("{text}"))?;
+        let report =
+            bench::run(&self.scenario()?, crate::BUILD, &interrupted, &mut |text| eprintln!("{text}"))?;
         println!("{}", table::render(&report));
         if let Some(file) = &self.json {
             json::write(file, &report)?;

@@ -140,9 +140,17 @@ fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
     let comparison = compare::compare(&json::read(a)?, &json::read(b)?);
     print!("{}", compare::render(&comparison));
     if let Some(limit) = within {
-        let beyond = comparison.pairs.iter().find(|pair| pair.change_percent().is_nan() || pair.change_percent().abs() > limit);
+        let beyond = comparison
+            .pairs
+            .iter()
+            .find(|pair| pair.change_percent().is_nan() || pair.change_percent().abs() > limit);
         if let Some(pair) = beyond {
-            bail!("{} of {} differs by {:+.2} %, more than {limit} %", pair.variant, pair.group, pair.change_percent());
+            bail!(
+                "{} of {} differs by {:+.2} %, more than {limit} %",
+                pair.variant,
+                pair.group,
+                pair.change_percent()
+            );
         }
         if comparison.pairs.is_empty() {
             bail!("the reports have nothing in common");
@@ -164,7 +172,9 @@ pub fn interruption() -> Result<Arc<AtomicBool>> {
 impl KernelChoice {
     fn resolve(&self, cache: &Cache) -> Result<Kernel> {
         let (image, series) = match &self.kernel {
-            Some(name) if name.contains('/') || Path::new(name).is_file() => (Some(PathBuf::from(name)), None),
+            Some(name) if name.contains('/') || Path::new(name).is_file() => {
+                (Some(PathBuf::from(name)), None)
+            }
             other => (None, other.clone()),
         };
         let want = Want { series, image, modules: self.modules.clone() };
@@ -179,7 +189,8 @@ impl Run {
             Scenario::read(file)?;
         }
         let emulator = overbook_lab::qemu::version()?;
-        std::fs::create_dir_all(&self.output).with_context(|| format!("cannot make the folder {}", self.output.display()))?;
+        std::fs::create_dir_all(&self.output)
+            .with_context(|| format!("cannot make the folder {}", self.output.display()))?;
         let cache = Cache::open_default()?;
         let kernel = self.kernel.resolve(&cache)?;
         let interrupted = interruption()?;
@@ -187,7 +198,10 @@ impl Run {
         eprintln!("kernel {} ({}), {}, QEMU {emulator}", kernel.release, kernel.origin, accel.name());
         let reports = self.run_all(&kernel, accel, &interrupted)?;
         self.write(&reports)?;
-        let failed = reports.iter().filter(|r| r.failure.is_some() || r.runs.iter().any(|run| run.error.is_some())).count();
+        let failed = reports
+            .iter()
+            .filter(|r| r.failure.is_some() || r.runs.iter().any(|run| run.error.is_some()))
+            .count();
         if failed > 0 {
             bail!("{failed} of {} scenarios failed, see above", reports.len());
         }
@@ -247,7 +261,14 @@ impl Run {
         done.into_iter().map(|(_, outcome)| outcome).collect()
     }
 
-    fn run_one(&self, file: &Path, kernel: &Kernel, accel: Accel, interrupted: &AtomicBool, bars: &MultiProgress) -> Result<Report> {
+    fn run_one(
+        &self,
+        file: &Path,
+        kernel: &Kernel,
+        accel: Accel,
+        interrupted: &AtomicBool,
+        bars: &MultiProgress,
+    ) -> Result<Report> {
         let bar = bars.add(ProgressBar::new(1000));
         if let Ok(style) = ProgressStyle::with_template("{prefix:24!} {bar:30} {elapsed:>5} {msg}") {
             bar.set_style(style);

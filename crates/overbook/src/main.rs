@@ -42,7 +42,9 @@ fn main() -> ExitCode {
         1 => "info",
         _ => "debug",
     };
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).format_timestamp(None).init();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
+        .format_timestamp(None)
+        .init();
     let outcome = match cli.command {
         Command::Lab(lab) => lab.run(),
         Command::Bench(bench) => bench.run(),

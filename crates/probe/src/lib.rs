@@ -66,7 +66,9 @@ impl Probe {
         let mut all: BTreeMap<i32, VmCounts> = BTreeMap::new();
         let vms = &self.skel.maps.vms;
         for key in vms.keys() {
-            let Some(sum) = vms.lookup_percpu(&key, MapFlags::ANY)?.map(|rows| sum_words(&rows)) else { continue };
+            let Some(sum) = vms.lookup_percpu(&key, MapFlags::ANY)?.map(|rows| sum_words(&rows)) else {
+                continue;
+            };
             let counts = all.entry(word32(&key, 0) as i32).or_default();
             let [on_spin, tried, ok, same, other] = sum[..] else { continue };
             (counts.on_spin, counts.yield_tried, counts.yield_ok) = (on_spin, tried, ok);
@@ -75,7 +77,9 @@ impl Probe {
         let isa = self.skel.maps.bss_data.as_ref().map_or(0, |bss| bss.isa);
         let exits = &self.skel.maps.exits;
         for key in exits.keys() {
-            let Some(sum) = exits.lookup_percpu(&key, MapFlags::ANY)?.map(|rows| sum_words(&rows)) else { continue };
+            let Some(sum) = exits.lookup_percpu(&key, MapFlags::ANY)?.map(|rows| sum_words(&rows)) else {
+                continue;
+            };
             let counts = all.entry(word32(&key, 0) as i32).or_default();
             *counts.exits.entry(exit_name(isa, word32(&key, 4))).or_default() += sum[0];
         }

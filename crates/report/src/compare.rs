@@ -54,8 +54,12 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
     let others = rows(b);
     for row in rows(a) {
         match others.iter().find(|other| other.variant == row.variant && other.group == row.group) {
-            Some(other) => found.pairs.push(Pair { variant: row.variant, group: row.group, a: row.rate, b: other.rate }),
-            None => found.warnings.push(format!("{} of {} is missing in the second report", row.variant, row.group)),
+            Some(other) => {
+                found.pairs.push(Pair { variant: row.variant, group: row.group, a: row.rate, b: other.rate })
+            }
+            None => found
+                .warnings
+                .push(format!("{} of {} is missing in the second report", row.variant, row.group)),
         }
     }
     found
@@ -63,7 +67,8 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
 
 /// The comparison for a terminal.
 pub fn render(comparison: &Comparison) -> String {
-    let mut text: String = comparison.warnings.iter().map(|w| format!("NOT THE SAME EXPERIMENT: {w}\n")).collect();
+    let mut text: String =
+        comparison.warnings.iter().map(|w| format!("NOT THE SAME EXPERIMENT: {w}\n")).collect();
     let rows = comparison.pairs.iter().map(|pair| {
         let change = format!("{:+.2} %", pair.change_percent());
         vec![pair.variant.clone(), pair.group.clone(), three(pair.a), three(pair.b), change]
@@ -86,6 +91,9 @@ mod tests {
         b.machine.kernel = "7.2".into();
         b.variants.pop();
         let text = render(&compare(&a, &b));
-        assert!(text.contains("kernel differs: 6.18 against 7.2") && text.contains("ours of 2 × 4 lock is missing"));
+        assert!(
+            text.contains("kernel differs: 6.18 against 7.2")
+                && text.contains("ours of 2 × 4 lock is missing")
+        );
     }
 }

@@ -39,10 +39,13 @@ pub fn write(path: &Path, report: &Report) -> Result<()> {
 pub fn read(path: &Path) -> Result<Report> {
     let name = path.display();
     let text = std::fs::read_to_string(path).with_context(|| format!("cannot read report {name}"))?;
-    let value: serde_json::Value = serde_json::from_str(&text).with_context(|| format!("{name} is no JSON file"))?;
+    let value: serde_json::Value =
+        serde_json::from_str(&text).with_context(|| format!("{name} is no JSON file"))?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
         Some(schema) if schema == u64::from(SCHEMA) => {}
-        Some(schema) => bail!("{name} is a report of schema {schema}, and this program reads schema {SCHEMA}"),
+        Some(schema) => {
+            bail!("{name} is a report of schema {schema}, and this program reads schema {SCHEMA}")
+        }
         None => bail!("{name} is JSON, but no report of the lab"),
     }
     serde_json::from_value(value).with_context(|| format!("{name} is a damaged report"))
@@ -99,7 +102,10 @@ mod tests {
         let mut found = Vec::new();
         fields(&serde_json::to_value(&report).unwrap(), &mut found);
         for field in found {
-            assert!(document.contains(&format!("`{field}`")), "docs/report-schema.md does not mention `{field}`");
+            assert!(
+                document.contains(&format!("`{field}`")),
+                "docs/report-schema.md does not mention `{field}`"
+            );
         }
     }
 }

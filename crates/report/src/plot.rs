@@ -70,9 +70,15 @@ pub fn rates(report: &Report, rows: &[Row]) -> Result<String> {
             let ink = colour(report, &row.variant);
             chart.draw_series([Rectangle::new([(0.0, y + 0.22), (row.rate, y + 0.78)], ink.filled())])?;
             let half = row.rate * row.spread_percent / 100.0;
-            chart.draw_series([PathElement::new([(row.rate - half, y + 0.5), (row.rate + half, y + 0.5)], INK.stroke_width(2))])?;
+            chart.draw_series([PathElement::new(
+                [(row.rate - half, y + 0.5), (row.rate + half, y + 0.5)],
+                INK.stroke_width(2),
+            )])?;
             if let Some(bound) = bound(row) {
-                chart.draw_series([PathElement::new([(bound, y + 0.08), (bound, y + 0.92)], INK.stroke_width(2))])?;
+                chart.draw_series([PathElement::new(
+                    [(bound, y + 0.08), (bound, y + 0.92)],
+                    INK.stroke_width(2),
+                )])?;
             }
             let place = chart.backend_coord(&(0.0, y + 0.5));
             area.draw(&Text::new(names[i].clone(), (8, place.1 - 7), label(14)))?;
@@ -117,7 +123,11 @@ pub fn waits(report: &Report, rows: &[Row]) -> Result<Option<String>> {
             }
             let ink = colour(report, &row.variant);
             chart.draw_series(LineSeries::new(line, ink.stroke_width(2)))?;
-            area.draw(&Text::new(format!("{}, {}", row.variant, row.group), (80, 14 + 18 * i as i32), ("sans-serif", 14).into_font().color(&ink)))?;
+            area.draw(&Text::new(
+                format!("{}, {}", row.variant, row.group),
+                (80, 14 + 18 * i as i32),
+                ("sans-serif", 14).into_font().color(&ink),
+            ))?;
         }
         Ok(())
     })
@@ -132,7 +142,10 @@ pub fn vcpu_time(report: &Report, variant: &str) -> Result<Option<String>> {
         .vms
         .iter()
         .flat_map(|vm| {
-            vm.vcpus.iter().enumerate().map(move |(i, v)| (format!("{}/{i}", vm.name), v.run_ns as f64, v.queued_ns as f64))
+            vm.vcpus
+                .iter()
+                .enumerate()
+                .map(move |(i, v)| (format!("{}/{i}", vm.name), v.run_ns as f64, v.queued_ns as f64))
         })
         .take(64)
         .collect();

@@ -52,7 +52,8 @@ pub fn ratio(pairs: &[(f64, f64)], seed: u64) -> Ratio {
     }
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let mut resample = || {
-        let chosen: Vec<(f64, f64)> = pairs.iter().map(|_| pairs[random.random_range(0..pairs.len())]).collect();
+        let chosen: Vec<(f64, f64)> =
+            pairs.iter().map(|_| pairs[random.random_range(0..pairs.len())]).collect();
         of(&chosen)
     };
     let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| resample()).filter(|r| r.is_finite()).collect();

@@ -105,7 +105,10 @@ fn groups(report: &Report) -> Vec<(String, Vec<usize>)> {
         1 => first.to_string(),
         _ => format!("{n} × {} {}", vm.vcpus.len(), vm.pattern),
     };
-    groups.into_iter().map(|(_, first, members)| (name(&run.vms[members[0]], &first, members.len()), members)).collect()
+    groups
+        .into_iter()
+        .map(|(_, first, members)| (name(&run.vms[members[0]], &first, members.len()), members))
+        .collect()
 }
 
 fn row(report: &Report, variant: &str, baseline: &str, group: &str, members: &[usize]) -> Option<Row> {
@@ -121,8 +124,11 @@ fn row(report: &Report, variant: &str, baseline: &str, group: &str, members: &[u
     let rate = stats::median(&rates);
     let base: BTreeMap<u32, f64> =
         runs_of(report, baseline).iter().map(|run| (run.repetition, in_run(run, &|vm| vm.rate))).collect();
-    let pairs: Vec<(f64, f64)> =
-        runs.iter().zip(&rates).filter_map(|(run, rate)| Some((*rate, *base.get(&run.repetition)?))).collect();
+    let pairs: Vec<(f64, f64)> = runs
+        .iter()
+        .zip(&rates)
+        .filter_map(|(run, rate)| Some((*rate, *base.get(&run.repetition)?)))
+        .collect();
     let bounds = members.iter().filter_map(|i| {
         let name = &runs.first()?.vms.get(*i)?.name;
         report.bounds.iter().find(|bound| bound.vm == *name).map(|bound| bound.rate)
@@ -132,8 +138,10 @@ fn row(report: &Report, variant: &str, baseline: &str, group: &str, members: &[u
     let base_rate = stats::median(&base.values().copied().collect::<Vec<f64>>());
     let is_baseline = variant == baseline;
     let won_back = bound.filter(|bound| !is_baseline && bound - base_rate > LOSS_WORTH_WINNING * bound);
-    let used: Vec<f64> =
-        runs.iter().flat_map(|run| members.iter().filter_map(|i| run.vms.get(*i)).map(|vm| vm.cpus_used)).collect();
+    let used: Vec<f64> = runs
+        .iter()
+        .flat_map(|run| members.iter().filter_map(|i| run.vms.get(*i)).map(|vm| vm.cpus_used))
+        .collect();
     let everything = runs.iter().flat_map(|run| members.iter().filter_map(|i| run.vms.get(*i)));
     let wait = stats::merge(everything.flat_map(|vm| vm.vcpus.iter().map(|vcpu| &vcpu.wait)));
     let window = |vm: &VmResult| if vm.rate > 0.0 { vm.work as f64 / vm.rate } else { f64::INFINITY };
@@ -189,23 +197,45 @@ pub(crate) fn sample() -> Report {
         rate,
         cpus_used: 2.0,
         entitled_cpus: 2.0,
-        kvm: KvmCounters { exits: BTreeMap::from([("pause".into(), 50)]), on_spin: 50, ..KvmCounters::default() },
-        vcpus: vec![VcpuResult { wait: WaitHistogram { buckets: vec![(1000, 9), (5000, 1)], max_ns: 5000 }, ..VcpuResult::default() }; 4],
+        kvm: KvmCounters {
+            exits: BTreeMap::from([("pause".into(), 50)]),
+            on_spin: 50,
+            ..KvmCounters::default()
+        },
+        vcpus: vec![
+            VcpuResult {
+                wait: WaitHistogram { buckets: vec![(1000, 9), (5000, 1)], max_ns: 5000 },
+                ..VcpuResult::default()
+            };
+            4
+        ],
     };
     let mut report = Report { schema: crate::schema::SCHEMA, ..Report::default() };
     report.scenario.name = "sample".into();
     report.scenario.title = "A <sample>".into();
     report.machine.kernel = "6.18".into();
-    report.instrument = Some(Instrument { ok: true, turns: vec![TurnRow { name: "turn".into(), p50_ns: 1, limit_ns: 5, ..TurnRow::default() }], ..Instrument::default() });
+    report.instrument = Some(Instrument {
+        ok: true,
+        turns: vec![TurnRow { name: "turn".into(), p50_ns: 1, limit_ns: 5, ..TurnRow::default() }],
+        ..Instrument::default()
+    });
     for (name, factor) in [("eevdf", 1.0), ("ours", 1.4)] {
         report.variants.push(VariantInfo { name: name.into(), about: String::new() });
         for repetition in 0..5u32 {
             let rate = factor * (1000.0 + f64::from(repetition));
             let vms = vec![vm("vm1", rate), vm("vm2", rate + 2.0)];
-            report.runs.push(Run { variant: name.into(), repetition, window_ns: 1_000_000_000, vms, ..Run::default() });
+            report.runs.push(Run {
+                variant: name.into(),
+                repetition,
+                window_ns: 1_000_000_000,
+                vms,
+                ..Run::default()
+            });
         }
     }
-    report.bounds = ["vm1", "vm2"].map(|vm| VmBound { vm: vm.into(), rate: 1500.0, share_cpus: 2.0, ..VmBound::default() }).into();
+    report.bounds = ["vm1", "vm2"]
+        .map(|vm| VmBound { vm: vm.into(), rate: 1500.0, share_cpus: 2.0, ..VmBound::default() })
+        .into();
     report
 }
 

@@ -22,7 +22,7 @@ pub fn time(ns: u64) -> String {
 /// A number with about three significant digits, and no fewer than its integer part has.
 pub fn three(value: f64) -> String {
     match value.abs() {
-        v if v == 0.0 => "0".into(),
+        0.0 => "0".into(),
         v if v < 10.0 => format!("{value:.2}"),
         v if v < 100.0 => format!("{value:.1}"),
         _ => format!("{value:.0}"),
@@ -64,15 +64,35 @@ pub fn header(report: &Report) -> String {
     let (s, m) = (&report.scenario, &report.machine);
     let mut text = String::new();
     let _ = writeln!(text, "{} — {}", s.name, s.title);
-    let speed = if m.cpu_ips > 0.0 { format!(", {:.0} MIPS per CPU", m.cpu_ips / 1e6) } else { String::new() };
-    let _ = writeln!(text, "  host       Linux {} on {}, {} CPUs, {} LLC, {} node(s), SMT {}", m.kernel, m.cpu_model, m.cpus, m.llcs, m.nodes, m.smt);
-    let _ = writeln!(text, "  machine    {}{speed}, dilation {}{}", m.accel, s.dilation, if m.emulator.is_empty() { String::new() } else { format!(", QEMU {}", m.emulator) });
+    let speed =
+        if m.cpu_ips > 0.0 { format!(", {:.0} MIPS per CPU", m.cpu_ips / 1e6) } else { String::new() };
+    let _ = writeln!(
+        text,
+        "  host       Linux {} on {}, {} CPUs, {} LLC, {} node(s), SMT {}",
+        m.kernel, m.cpu_model, m.cpus, m.llcs, m.nodes, m.smt
+    );
+    let _ = writeln!(
+        text,
+        "  machine    {}{speed}, dilation {}{}",
+        m.accel,
+        s.dilation,
+        if m.emulator.is_empty() { String::new() } else { format!(", QEMU {}", m.emulator) }
+    );
     let _ = writeln!(text, "  KVM        {}; PLE: {}; {}", m.kvm_vendor, m.ple, m.apicv);
-    let _ = writeln!(text, "  layout     {:.2} vCPUs per CPU, placement {}, cgroups {}, seed {}", s.overcommit, s.placement, s.cgroups, s.seed);
+    let _ = writeln!(
+        text,
+        "  layout     {:.2} vCPUs per CPU, placement {}, cgroups {}, seed {}",
+        s.overcommit, s.placement, s.cgroups, s.seed
+    );
     if let Some(i) = &report.instrument {
-        let _ = writeln!(text, "  instrument fixed loop differs by {:.2} % between idle and busy neighbours (limit 3 %)", i.loop_skew_percent);
+        let _ = writeln!(
+            text,
+            "  instrument fixed loop differs by {:.2} % between idle and busy neighbours (limit 3 %)",
+            i.loop_skew_percent
+        );
         for row in &i.turns {
-            let limit = if row.limit_ns > 0 { format!(" (limit {})", time(row.limit_ns)) } else { String::new() };
+            let limit =
+                if row.limit_ns > 0 { format!(" (limit {})", time(row.limit_ns)) } else { String::new() };
             let _ = writeln!(text, "             {:<52} {:>8}{limit}", row.name, time(row.p50_ns));
         }
     }
@@ -105,7 +125,18 @@ pub fn render(report: &Report) -> String {
         return text;
     }
     text += &plain(
-        &["variant", "VMs", "work per s and VM", "spread", "ratio to baseline [95 %]", "of bound", "won back", "wait p50", "p99", "max"],
+        &[
+            "variant",
+            "VMs",
+            "work per s and VM",
+            "spread",
+            "ratio to baseline [95 %]",
+            "of bound",
+            "won back",
+            "wait p50",
+            "p99",
+            "max",
+        ],
         2,
         rows.iter().map(|row| {
             vec![
@@ -124,11 +155,25 @@ pub fn render(report: &Report) -> String {
     );
     text += "\n\nper second and VM\n";
     text += &plain(
-        &["variant", "VMs", "PAUSE exits", "all exits", "on_spin", "yields", "delivered", "same rq", "switches", "moves", "CPUs used (of)", "steal"],
+        &[
+            "variant",
+            "VMs",
+            "PAUSE exits",
+            "all exits",
+            "on_spin",
+            "yields",
+            "delivered",
+            "same rq",
+            "switches",
+            "moves",
+            "CPUs used (of)",
+            "steal",
+        ],
         2,
         rows.iter().map(|row| {
             let c = &row.per_second;
-            let part = |of: f64| if c.tried > 0.0 { format!("{:.0} %", of / c.tried * 100.0) } else { "–".into() };
+            let part =
+                |of: f64| if c.tried > 0.0 { format!("{:.0} %", of / c.tried * 100.0) } else { "–".into() };
             vec![
                 row.variant.clone(),
                 row.group.clone(),
@@ -151,7 +196,10 @@ pub fn render(report: &Report) -> String {
         for bound in &report.bounds {
             let line = format!(
                 "bound: {:.0} per s, limited by {} ({:.2} CPUs of share, {} of CPU per unit)",
-                bound.rate, bound.limited_by, bound.share_cpus, time(bound.cpu_ns_per_unit as u64)
+                bound.rate,
+                bound.limited_by,
+                bound.share_cpus,
+                time(bound.cpu_ns_per_unit as u64)
             );
             if !seen.contains(&line) {
                 let _ = writeln!(text, "{line}");
@@ -169,7 +217,9 @@ mod tests {
     #[test]
     fn tables_hold_what_matters() {
         let text = render(&summary::sample());
-        for expected in ["eevdf", "ours", "1.400 [", "2 × 4 lock", "seed 0", "limit 5 ns", "PAUSE exits", "of bound"] {
+        for expected in
+            ["eevdf", "ours", "1.400 [", "2 × 4 lock", "seed 0", "limit 5 ns", "PAUSE exits", "of bound"]
+        {
             assert!(text.contains(expected), "no {expected:?} in\n{text}");
         }
         assert!(!text.contains("FAILED"));
@@ -178,7 +228,8 @@ mod tests {
     #[test]
     fn failures_come_first() {
         let mut report = summary::sample();
-        report.failure = Some(crate::schema::Failure { reason: "a panic".into(), console: vec!["Oops".into()] });
+        report.failure =
+            Some(crate::schema::Failure { reason: "a panic".into(), console: vec!["Oops".into()] });
         report.runs.clear();
         assert!(render(&report).starts_with("FAILED: a panic\n  | Oops"));
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `guest/abi.h` as bindgen sees it, and the guest's image.
 
-#![allow(dead_code, non_camel_case_types, missing_docs)]
+#![allow(dead_code, non_camel_case_types, missing_docs, clippy::undocumented_unsafe_blocks)]
 
 include!(concat!(env!("OUT_DIR"), "/abi.rs"));
 

@@ -108,7 +108,9 @@ impl Pattern {
     pub fn unit(self) -> &'static str {
         match self {
             Pattern::Lock => "locks",
-            Pattern::Ipi | Pattern::KernelReceiver | Pattern::UserReceiver | Pattern::HaltedReceiver => "round trips",
+            Pattern::Ipi | Pattern::KernelReceiver | Pattern::UserReceiver | Pattern::HaltedReceiver => {
+                "round trips"
+            }
             Pattern::Shootdown => "shootdowns",
             Pattern::Barrier => "phases",
             Pattern::Compute => "chunks",

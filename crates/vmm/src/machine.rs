@@ -6,8 +6,9 @@ use crate::memory::{GuestMemory, area};
 use anyhow::{Context, Result, anyhow};
 use kvm_bindings::{
     CpuId, KVM_CAP_SPLIT_IRQCHIP, KVM_CAP_X2APIC_API, KVM_CAP_X86_DISABLE_EXITS, KVM_MAX_CPUID_ENTRIES,
-    KVM_MP_STATE_RUNNABLE, KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK, KVM_X2APIC_API_USE_32BIT_IDS, KVM_X86_DISABLE_EXITS_PAUSE,
-    kvm_enable_cap, kvm_mp_state, kvm_regs, kvm_segment, kvm_userspace_memory_region,
+    KVM_MP_STATE_RUNNABLE, KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK, KVM_X2APIC_API_USE_32BIT_IDS,
+    KVM_X86_DISABLE_EXITS_PAUSE, kvm_enable_cap, kvm_mp_state, kvm_regs, kvm_segment,
+    kvm_userspace_memory_region,
 };
 use kvm_ioctls::{Cap, Kvm, VcpuExit, VcpuFd, VmFd};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
@@ -64,8 +65,11 @@ pub fn build(memory: &GuestMemory, count: u32, ple: bool) -> Result<Machine> {
             .context("this KVM cannot switch PAUSE exits off for one VM")?;
     }
     // Without this, APIC ids of 255 and above are out of reach and id 255 means everybody.
-    enable(KVM_CAP_X2APIC_API, (KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK).into())
-        .context("this KVM has no x2APIC")?;
+    enable(
+        KVM_CAP_X2APIC_API,
+        (KVM_X2APIC_API_USE_32BIT_IDS | KVM_X2APIC_API_DISABLE_BROADCAST_QUIRK).into(),
+    )
+    .context("this KVM has no x2APIC")?;
     // LAPICs in the kernel, but no PIC, PIT and IOAPIC: nothing here uses them, and they would tick.
     enable(KVM_CAP_SPLIT_IRQCHIP, 0).context("this KVM has no in-kernel LAPIC")?;
 
@@ -161,7 +165,9 @@ pub fn run(vcpu: &mut VcpuFd) -> Stop {
             Ok(VcpuExit::IoOut(port, _)) if u32::from(port) == abi::OB_PORT_FAULT => return Stop::Fault,
             Ok(VcpuExit::Intr) => {}
             Ok(VcpuExit::Shutdown) => return Stop::Broken("triple fault".into()),
-            Ok(VcpuExit::FailEntry(reason, _)) => return Stop::Broken(format!("KVM cannot enter the guest (hardware reason {reason:#x})")),
+            Ok(VcpuExit::FailEntry(reason, _)) => {
+                return Stop::Broken(format!("KVM cannot enter the guest (hardware reason {reason:#x})"));
+            }
             Ok(VcpuExit::InternalError) => return Stop::Broken("KVM reports an internal error".into()),
             Ok(exit) => return Stop::Broken(format!("unexpected exit {exit:?}")),
             Err(e) if e.errno() == libc::EINTR || e.errno() == libc::EAGAIN => {}

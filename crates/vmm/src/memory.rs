@@ -85,7 +85,10 @@ impl GuestMemory {
         let memory = GuestMemory::map(file, size)?;
         memory.write_image()?;
         memory.write_tables()?;
-        memory.map.write_obj(Raw(load.params(vcpus, seed, ns_per_turn, stretch)), GuestAddress(abi::OB_PARAMS.into()))?;
+        memory.map.write_obj(
+            Raw(load.params(vcpus, seed, ns_per_turn, stretch)),
+            GuestAddress(abi::OB_PARAMS.into()),
+        )?;
         for index in 0..vcpus {
             let mut state = seed ^ (u64::from(index) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             state ^= state >> 31;
@@ -157,7 +160,7 @@ impl GuestMemory {
         put(abi::OB_PML4.into(), u64::from(abi::OB_PDPT) | PAGE_PRESENT_RW_USER)?;
         put(abi::OB_PDPT.into(), u64::from(abi::OB_PD) | PAGE_PRESENT_RW_USER)?;
         for page in 0..512 {
-            put(u64::from(abi::OB_PD) + page * 8, page * LARGE_PAGE | PAGE_PRESENT_RW_USER | PAGE_LARGE)?;
+            put(u64::from(abi::OB_PD) + page * 8, (page * LARGE_PAGE) | PAGE_PRESENT_RW_USER | PAGE_LARGE)?;
         }
         for (slot, descriptor) in DESCRIPTORS.iter().enumerate() {
             put(u64::from(abi::OB_GDT) + slot as u64 * 8, *descriptor)?;
@@ -166,7 +169,10 @@ impl GuestMemory {
         for vector in 0..256u64 {
             let handler = stubs + vector * abi::STUB_SIZE;
             // A present 64-bit interrupt gate of ring 0.
-            let low = (handler & 0xffff) | u64::from(abi::OB_SELECTOR_CODE) << 16 | 0x8e00 << 32 | (handler >> 16 & 0xffff) << 48;
+            let low = (handler & 0xffff)
+                | u64::from(abi::OB_SELECTOR_CODE) << 16
+                | 0x8e00 << 32
+                | (handler >> 16 & 0xffff) << 48;
             put(u64::from(abi::OB_IDT) + vector * 16, low)?;
             put(u64::from(abi::OB_IDT) + vector * 16 + 8, handler >> 32)?;
         }
@@ -264,7 +270,8 @@ mod tests {
         let load = Load::new(crate::Pattern::Lock);
         let memory = GuestMemory::create(&load, 3, 7, 2.0, 1.0).unwrap();
         let again = GuestMemory::open(&memory.path()).unwrap();
-        let Raw(params): Raw<abi::ob_params> = again.map.read_obj(GuestAddress(abi::OB_PARAMS.into())).unwrap();
+        let Raw(params): Raw<abi::ob_params> =
+            again.map.read_obj(GuestAddress(abi::OB_PARAMS.into())).unwrap();
         assert_eq!((params.vcpus, params.seed), (3, 7));
         assert_eq!(params.critical_turns, 150_000);
         let counters = again.counters(2).unwrap();

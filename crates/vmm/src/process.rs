@@ -130,8 +130,11 @@ pub fn serve() -> Result<()> {
     // SAFETY: a plain system call; it asks the kernel to end this process with its parent.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let mut lines = std::io::stdin().lines();
-    let first = lines.next().ok_or_else(|| anyhow!("a VM process takes its orders from its parent, not from you"))??;
-    let config: VmConfig = serde_json::from_str(&first).context("a VM process takes its orders from its parent, not from you")?;
+    let first = lines
+        .next()
+        .ok_or_else(|| anyhow!("a VM process takes its orders from its parent, not from you"))??;
+    let config: VmConfig = serde_json::from_str(&first)
+        .context("a VM process takes its orders from its parent, not from you")?;
     let out = Arc::new(Mutex::new(std::io::stdout()));
     if let Err(e) = run(&config, &out, &mut lines) {
         tell(&out, &Event::Failed { why: format!("{e:#}") });
@@ -148,7 +151,11 @@ fn tell(out: &Out, event: &Event) {
     }
 }
 
-fn run(config: &VmConfig, out: &Out, lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Result<()> {
+fn run(
+    config: &VmConfig,
+    out: &Out,
+    lines: &mut impl Iterator<Item = std::io::Result<String>>,
+) -> Result<()> {
     let memory = GuestMemory::open(&config.memory)?;
     let machine = machine::build(&memory, config.vcpus, config.ple)?;
     let tsc_khz = machine.tsc_khz;
@@ -164,7 +171,11 @@ fn run(config: &VmConfig, out: &Out, lines: &mut impl Iterator<Item = std::io::R
             let _ = tid_sender.send((index, tid));
             start.wait();
             let why = match machine::run(&mut vcpu) {
-                Stop::Fault => memory.counters(index as u32).ok().and_then(|c| c.fault).unwrap_or_else(|| "unknown fault".into()),
+                Stop::Fault => memory
+                    .counters(index as u32)
+                    .ok()
+                    .and_then(|c| c.fault)
+                    .unwrap_or_else(|| "unknown fault".into()),
                 Stop::Broken(why) => why,
             };
             tell(&out, &Event::Stopped { vcpu: index, why });

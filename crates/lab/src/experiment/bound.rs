@@ -50,7 +50,8 @@ impl Points {
     pub fn add(&mut self, run: &Run) {
         let Some(vm) = run.vms.first().filter(|vm| run.error.is_none() && vm.work > 0) else { return };
         self.rates.push(vm.rate);
-        let useful: f64 = vm.vcpus.iter().map(|vcpu| vcpu.run_ns.saturating_sub(waited_ns(vcpu)) as f64).sum();
+        let useful: f64 =
+            vm.vcpus.iter().map(|vcpu| vcpu.run_ns.saturating_sub(waited_ns(vcpu)) as f64).sum();
         self.cpu_ns_per_unit.push(useful / vm.work as f64);
     }
 }
@@ -65,7 +66,8 @@ pub fn conclude(scenario: &Scenario, host: &Host, specs: &[Spec], points: &[Poin
     let shares = entitlements(scenario, host.cpus.len() as f64);
     let mut bounds = Vec::new();
     for ((name, vm), share_cpus) in scenario.each_vm().zip(shares) {
-        let found = specs.iter().zip(points).find(|(spec, points)| spec.is_of(vm) && !points.rates.is_empty());
+        let found =
+            specs.iter().zip(points).find(|(spec, points)| spec.is_of(vm) && !points.rates.is_empty());
         let Some((_, points)) = found else { continue };
         let serial = median(&points.rates);
         let cpu_ns_per_unit = median(&points.cpu_ns_per_unit);

@@ -43,10 +43,8 @@ impl Sample {
 
 /// The result of the window between two samples.
 pub fn difference(guests: &[Guest], vms: &[VmProcess], before: &Sample, after: &Sample) -> Run {
-    let mut run = Run {
-        context_switches: after.context_switches - before.context_switches,
-        ..Run::default()
-    };
+    let mut run =
+        Run { context_switches: after.context_switches - before.context_switches, ..Run::default() };
     for (nth, (guest, vm)) in guests.iter().zip(vms).enumerate() {
         let (start, old) = &before.guests[nth];
         let (end, new) = &after.guests[nth];

@@ -27,7 +27,8 @@ pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<
         tuning.undo.push((BASE_SLICE, default_slice_ns.to_string()));
     }
     for feature in &variant.features {
-        let known = fs::read_to_string(FEATURES).context("cannot read the scheduler's features in debugfs")?;
+        let known =
+            fs::read_to_string(FEATURES).context("cannot read the scheduler's features in debugfs")?;
         let opposite = opposite(feature);
         if known.split_whitespace().any(|f| f == feature) {
             continue;

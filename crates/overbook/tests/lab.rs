@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The second ring: boots stock kernels in QEMU and looks at what the lab measures. No test here asserts a time
+//! of this machine; model time is another matter.
+
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use overbook_report::schema::{Report, VmResult};
+use overbook_report::{json, summary};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use tempfile::TempDir;
+
+fn overbook() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_overbook"))
+}
+
+fn scenario(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios").join(name)
+}
+
+/// Runs a scenario file and returns its report.
+fn run(file: &Path, arguments: &[&str]) -> Report {
+    let out = TempDir::new().unwrap();
+    let mut command = overbook();
+    command.args(["lab", "run", "--accel", "icount", "--output"]).arg(out.path()).arg(file).args(arguments);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let name = file.file_stem().unwrap().to_str().unwrap();
+    assert!(fs::read_to_string(out.path().join("report.html")).unwrap().contains("<svg"));
+    json::read(&out.path().join(format!("{name}.json"))).unwrap()
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
+}
+
+/// A scenario of this test's own.
+fn write(dir: &TempDir, name: &str, body: &str) -> PathBuf {
+    let path = dir.path().join(name);
+    fs::write(&path, format!("title = \"a test\"\n{body}")).unwrap();
+    path
+}
+
+fn vm<'a>(report: &'a Report, variant: &str, name: &str) -> &'a VmResult {
+    let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
+    run.vms.iter().find(|vm| vm.name == name).unwrap()
+}
+
+/// Every pattern works, every counter counts, on one kernel.
+fn smoke(series: &str) {
+    let report = run(&scenario("smoke.toml"), &["--kernel", series]);
+    assert!(report.machine.kernel.starts_with(series), "{}", report.machine.kernel);
+    assert_eq!(report.machine.cpus, 2);
+    assert!(report.instrument.as_ref().unwrap().ok);
+    assert_eq!(summary::failed(&report), Vec::<String>::new());
+    for variant in ["eevdf", "next-buddy"] {
+        for name in ["lock", "ipi", "shootdown", "barrier", "user", "halted", "compute", "hostile"] {
+            let vm = vm(&report, variant, name);
+            let steal_ns: u64 = vm.vcpus.iter().map(|v| v.steal_ns).sum();
+            assert!(vm.work > 0, "{variant}: {name} did nothing");
+            assert!(vm.cpus_used > 0.0 && steal_ns > 0, "{variant}: {name}");
+        }
+        let lock = vm(&report, variant, "lock");
+        let spins: u64 = lock.vcpus.iter().map(|v| v.spins).sum();
+        assert!(lock.kvm.exits["pause"] > 0 && lock.kvm.on_spin > 0 && spins > 0);
+        let waits: u64 = lock.vcpus.iter().flat_map(|v| &v.wait.buckets).map(|(_, n)| n).sum();
+        assert!(waits > 0);
+        let compute = vm(&report, variant, "compute");
+        assert_eq!((compute.kvm.on_spin, compute.kvm.yield_tried), (0, 0), "nobody waits in compute");
+        assert!(vm(&report, variant, "halted").kvm.exits.contains_key("hlt"));
+    }
+    assert!(report.runs.iter().all(|run| run.context_switches > 0));
+    assert_eq!(report.bounds.len(), 7, "all but the hostile VM have a bound");
+}
+
+#[test]
+fn smoke_on_6_18() {
+    smoke("6.18");
+}
+
+#[test]
+fn smoke_on_7_2() {
+    smoke("7.2");
+}
+
+/// A critical section of 300 µs fits 3333 times into a second; and the same seed gives the same figures.
+#[test]
+fn known_answer_twice() {
+    let dir = TempDir::new().unwrap();
+    let body =
+        "[measure]\nseconds = 0.3\nrepetitions = 2\nbound = false\n[[vm]]\nvcpus = 4\npattern = \"lock\"\n";
+    let file = write(&dir, "alone.toml", body);
+    let first = run(&file, &["--seed", "7", "--kernel", "6.18"]);
+    let second = run(&file, &["--seed", "7", "--kernel", "6.18"]);
+    let rate = summary::rows(&first)[0].rate;
+    assert!((rate / (1e6 / 300.0) - 1.0).abs() < 0.03, "{rate} locks per second");
+    let comparison = overbook_report::compare::compare(&first, &second);
+    assert!(comparison.warnings.is_empty());
+    assert!(comparison.pairs.iter().all(|pair| pair.change_percent().abs() < 0.5), "{:?}", comparison.pairs);
+}
+
+/// Oversubscribed and contended: spins, exits and yields.
+#[test]
+fn contention_is_seen_by_the_counters() {
+    let dir = TempDir::new().unwrap();
+    let body =
+        "[measure]\nseconds = 0.3\nrepetitions = 1\n[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"\n";
+    let report = run(&write(&dir, "contended.toml", body), &["--kernel", "6.18"]);
+    for vm in &report.runs[0].vms {
+        assert!(vm.kvm.exits["pause"] > 100 && vm.kvm.on_spin > 100, "{:?}", vm.kvm);
+        assert!(vm.kvm.yield_tried > 0 && vm.kvm.yield_ok > 0, "{:?}", vm.kvm);
+        assert_eq!(vm.kvm.yield_tried, vm.kvm.yield_same_rq + vm.kvm.yield_other_rq);
+        assert!((1.0..3.0).contains(&vm.cpus_used));
+    }
+    let share = summary::rows(&report)[0].of_bound.unwrap();
+    assert!((0.3..1.05).contains(&share), "{share} of the bound");
+}
+
+/// A run that has got as far as its machine.
+fn started(dir: &TempDir, tmp: &TempDir) -> Child {
+    let body = "[measure]\nseconds = 1000\n[[vm]]\nvcpus = 2\npattern = \"compute\"\n";
+    let mut command = overbook();
+    command.args(["lab", "run", "--accel", "icount", "--kernel", "6.18", "--output"]);
+    command.arg(dir.path().join("out")).arg(write(dir, "long.toml", body)).env("TMPDIR", tmp.path());
+    command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
+}
+
+fn wait_for_machine(parent: &mut Child) -> Pid {
+    let mut lines = BufReader::new(parent.stderr.as_mut().unwrap()).lines().map_while(Result::ok);
+    assert!(lines.any(|line| line.contains("booting")), "the machine was not booted");
+    loop {
+        let output =
+            Command::new("ps").args(["-o", "pid=", "--ppid", &parent.id().to_string()]).output().unwrap();
+        if let Some(pid) = text(&output).split_whitespace().next() {
+            return Pid::from_raw(pid.parse().unwrap());
+        }
+    }
+}
+
+#[test]
+fn interruption_leaves_nothing_behind() {
+    let (dir, tmp) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut child = started(&dir, &tmp);
+    let machine = wait_for_machine(&mut child);
+    kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    assert!(!Path::new(&format!("/proc/{machine}")).exists(), "the machine is still there");
+    assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0, "temporary files are still there");
+}
+
+#[test]
+fn a_machine_that_dies_is_reported() {
+    let (dir, tmp) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut child = started(&dir, &tmp);
+    kill(wait_for_machine(&mut child), Signal::SIGKILL).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(!output.status.success());
+    assert!(text(&output).contains("FAILED: the machine stopped"), "{}", text(&output));
+    let report = json::read(&dir.path().join("out/long.json")).unwrap();
+    assert!(report.failure.is_some());
+}
+
+#[test]
+fn a_killed_lab_takes_its_machine_along() {
+    let (dir, tmp) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let mut child = started(&dir, &tmp);
+    let machine = wait_for_machine(&mut child);
+    child.kill().unwrap();
+    child.wait().unwrap();
+    // The death signal is sent when the parent exits; whoever inherits the machine may reap it late.
+    let gone = || fs::read_to_string(format!("/proc/{machine}/stat")).map_or(true, |s| s.contains(") Z"));
+    while !gone() {
+        std::thread::yield_now();
+    }
+}
