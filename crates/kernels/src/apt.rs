@@ -4,12 +4,15 @@
 
 use crate::{Cache, Kernel};
 use anyhow::{Context, Result, bail};
+use deb_version::compare_versions;
+use std::collections::{HashMap, HashSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use tempfile::TempDir;
 
-/// Suites that are looked at, where the mirror has them.
-pub const SUITES: [&str; 2] = ["trixie-backports", "sid"];
+/// Suites that are looked at, where the mirror has them. The stable suites have no kernel with sched_ext.
+pub const SUITES: [&str; 3] = ["trixie-backports", "sid", "forky"];
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const PREFIX: &str = "linux-image-";
@@ -34,9 +37,9 @@ pub struct Candidate {
 }
 
 impl Candidate {
-    /// A name for this very build.
+    /// A name for this very build, whichever suite has it.
     pub fn key(&self) -> String {
-        format!("{}_{}_{}", self.suite, self.release, self.version.replace([':', '/'], "_"))
+        format!("{}_{}", self.release, self.version.replace([':', '/'], "_"))
     }
 }
 
@@ -57,6 +60,11 @@ impl Suite {
             "Dir::Etc::sourceparts=/dev/null".into(),
             // Started as root, apt would otherwise drop to a user who cannot write into root's cache.
             "APT::Sandbox::User=root".into(),
+            // Preferences of the system that would stand in the way, and lists that nobody reads here.
+            "APT::Default-Release=".into(),
+            "Acquire::Languages=none".into(),
+            "Acquire::http::Timeout=20".into(),
+            "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".into(),
         ] {
             command.arg("-o").arg(option);
         }
@@ -69,7 +77,7 @@ fn output(command: &mut Command) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let output = command
         .output()
-        .with_context(|| format!("cannot run {program}: fetching a kernel needs Debian's tools; give --kernel and --modules instead"))?;
+        .with_context(|| format!("cannot run {program}, which fetching a kernel needs: install it (packages apt, dpkg, kmod), or give --kernel and --modules"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     if !output.status.success() {
         let message = String::from_utf8_lossy(&output.stderr).into_owned() + &text;
@@ -83,46 +91,66 @@ fn output(command: &mut Command) -> Result<String> {
 /// The mirror of Debian's main archive that this system uses.
 fn mirror() -> Result<String> {
     let mut command = Command::new("apt-get");
-    let text =
-        output(command.args(["indextargets", "--format", "$(SITE) $(CODENAME)", "Created-By: Packages"]))?;
+    let format = "$(SITE)|$(CODENAME)|$(ORIGIN)|$(LABEL)";
+    let text = output(command.args(["indextargets", "--format", format, "Created-By: Packages"]))?;
     main_site(&text).context(
-        "apt knows no mirror of Debian's archive: check the system's sources, or give --kernel and --modules",
+        "apt knows no mirror of Debian's archive: run apt-get update on a Debian system, or give --kernel and --modules",
     )
 }
 
-/// The site of a plain suite: security and updates may be served from elsewhere.
+/// The site of a plain suite: security, updates and backports may be served from elsewhere.
 fn main_site(targets: &str) -> Option<String> {
-    let pairs = targets.lines().filter_map(|l| l.split_once(' '));
-    let plain = pairs.filter(|(_, name)| name.chars().all(|c| c.is_ascii_alphabetic()));
-    plain.map(|(site, _)| site.to_string()).find(|site| site.trim_end_matches('/').ends_with("/debian"))
+    targets.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split('|').collect();
+        let [site, suite, "Debian", "Debian"] = fields[..] else { return None };
+        suite.chars().all(|c| c.is_ascii_alphabetic()).then(|| site.to_string())
+    })
 }
 
-/// Kernels that Debian offers, the newest first. The cache must be locked.
+/// Kernels that Debian offers, the newest first. The cache must be locked. With `update`, the lists are fetched
+/// even if they are fresh.
 ///
 /// # Errors
 /// No suite's lists can be had.
-pub fn candidates(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Vec<Candidate>> {
+pub fn candidates(cache: &Cache, update: bool, say: &mut dyn FnMut(&str)) -> Result<Vec<Candidate>> {
     let mirror = mirror()?;
     let mut found = Vec::new();
     let mut failures = Vec::new();
     for name in SUITES {
         let suite = Suite { name, dir: cache.dir().join("apt").join(name) };
-        match refresh(&suite, &mirror, say).and_then(|()| offered(&suite)) {
+        match refresh(&suite, &mirror, update, say).and_then(|()| offered(&suite)) {
             Ok(more) => found.extend(more),
+            Err(why) if format!("{why:#}").contains("does not have a Release file") => {
+                log::debug!("the mirror has no suite {name}");
+            }
             Err(why) => failures.push(format!("{name}: {why:#}")),
         }
     }
-    if found.is_empty() && !failures.is_empty() {
-        bail!("Debian's package lists cannot be fetched ({})", failures.join("; "));
+    if found.is_empty()
+        && let Some(first) = failures.first()
+    {
+        bail!(
+            "Debian's package lists cannot be fetched: check the network, or give --kernel and --modules ({first})"
+        );
     }
-    found.sort_by(|a, b| order(&b.version, &a.version));
-    Ok(found)
+    for failure in failures {
+        say(&format!("a package list of Debian cannot be fetched and is left out: {failure}"));
+    }
+    Ok(newest_first(found))
 }
 
-fn refresh(suite: &Suite, mirror: &str, say: &mut dyn FnMut(&str)) -> Result<()> {
+/// Sorts, and drops what a later suite has as well.
+fn newest_first(mut found: Vec<Candidate>) -> Vec<Candidate> {
+    let mut seen = HashSet::new();
+    found.retain(|candidate| seen.insert(candidate.key()));
+    found.sort_by(|a, b| compare_versions(&b.version, &a.version));
+    found
+}
+
+fn refresh(suite: &Suite, mirror: &str, update: bool, say: &mut dyn FnMut(&str)) -> Result<()> {
     let stamp = suite.dir.join("stamp");
-    let age = fs::metadata(&stamp).and_then(|m| m.modified()).ok().and_then(|t| t.elapsed().ok());
-    if age.is_some_and(|age| age.as_secs() < LIST_AGE_SECONDS) {
+    let age = fs::metadata(&stamp).and_then(|m| m.modified()).ok().map(|t| t.elapsed().unwrap_or_default());
+    if !update && age.is_some_and(|age| age.as_secs() < LIST_AGE_SECONDS) {
         return Ok(());
     }
     for dir in ["lists/partial", "cache/archives/partial"] {
@@ -131,12 +159,19 @@ fn refresh(suite: &Suite, mirror: &str, say: &mut dyn FnMut(&str)) -> Result<()>
     if !Path::new(KEYRING).exists() {
         bail!("package debian-archive-keyring is not installed");
     }
-    let line = format!("deb [signed-by={KEYRING}] {mirror} {} main\n", suite.name);
-    fs::write(suite.dir.join("sources.list"), line)?;
+    let line = format!("deb [arch=amd64 signed-by={KEYRING}] {mirror} {} main\n", suite.name);
+    fs::write(suite.dir.join("sources.list"), line)
+        .context("cannot write to the cache: is the disk full?")?;
     say(&format!("fetching the package list of Debian {}", suite.name));
-    output(suite.tool("apt-get").args(["-q", "update"]))?;
-    fs::write(stamp, "")?;
-    Ok(())
+    match output(suite.tool("apt-get").args(["-q", "update", "--error-on=any"])) {
+        Ok(_) => fs::write(stamp, "").context("cannot write to the cache: is the disk full?"),
+        // What was fetched before is better than nothing: offline, say.
+        Err(why) if age.is_some() => {
+            say(&format!("using the older package list of Debian {}: {why:#}", suite.name));
+            Ok(())
+        }
+        Err(why) => Err(why),
+    }
 }
 
 fn offered(suite: &Suite) -> Result<Vec<Candidate>> {
@@ -146,18 +181,34 @@ fn offered(suite: &Suite) -> Result<Vec<Candidate>> {
         return Ok(Vec::new());
     }
     let shown = output(suite.tool("apt-cache").arg("show").args(&names))?;
-    let mut found = Vec::new();
-    for stanza in shown.split("\n\n") {
-        let Some(mut candidate) = parse(stanza, suite.name) else { continue };
-        if candidate.packages.len() > 1 {
-            // The image package is empty then, and the sizes that count are the others'.
-            let parts = output(suite.tool("apt-cache").arg("show").args(&candidate.packages))?;
-            candidate.size =
-                parts.lines().filter_map(|l| l.strip_prefix("Size: ")?.parse::<u64>().ok()).sum();
+    let mut found: Vec<Candidate> =
+        shown.split("\n\n").filter_map(|stanza| parse(stanza, suite.name)).collect();
+    // The image package of a split kernel is empty, and the sizes that count are the parts'.
+    let split = found.iter_mut().filter(|c| c.packages.len() > 1).collect::<Vec<_>>();
+    let parts: Vec<String> =
+        split.iter().flat_map(|c| c.packages.iter().map(|p| format!("{p}={}", c.version))).collect();
+    if !parts.is_empty() {
+        let sizes = sizes(&output(suite.tool("apt-cache").arg("show").args(&parts))?);
+        for candidate in split {
+            let of = |package: &String| sizes.get(&(package.clone(), candidate.version.clone())).copied();
+            candidate.size = candidate.packages.iter().filter_map(of).sum();
         }
-        found.push(candidate);
     }
     Ok(found)
+}
+
+/// Bytes to download, by package and version.
+fn sizes(shown: &str) -> HashMap<(String, String), u64> {
+    let one = |stanza: &str| {
+        let key = (field(stanza, "Package")?.to_string(), field(stanza, "Version")?.to_string());
+        Some((key, field(stanza, "Size")?.parse().ok()?))
+    };
+    shown.split("\n\n").filter_map(one).collect()
+}
+
+/// A field of one stanza.
+fn field<'a>(stanza: &'a str, name: &str) -> Option<&'a str> {
+    stanza.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::trim)
 }
 
 fn release_of(package: &str) -> Option<&str> {
@@ -168,60 +219,40 @@ fn release_of(package: &str) -> Option<&str> {
 
 /// One stanza of `apt-cache show`. From 6.19 on, image and modules are packages of their own.
 fn parse(stanza: &str, suite: &str) -> Option<Candidate> {
-    let field =
-        |name: &str| stanza.lines().find_map(|l| l.strip_prefix(name)?.strip_prefix(": ")).map(str::trim);
-    let package = field("Package")?;
+    let package = field(stanza, "Package")?;
     let release = release_of(package)?;
-    let depends = field("Depends").unwrap_or_default();
-    let needed = depends.split(',').filter_map(|d| d.split_whitespace().next());
-    // linux-base-… holds the configuration then.
-    let prefixes = ["linux-base-", "linux-binary-", "linux-modules-"];
-    let mut parts: Vec<String> = needed
-        .filter(|name| name.ends_with(release) && prefixes.iter().any(|prefix| name.starts_with(prefix)))
-        .map(str::to_string)
-        .collect();
-    if parts.len() < prefixes.len() {
-        parts.clear();
-    }
+    let depends = field(stanza, "Depends").unwrap_or_default();
+    let names: Vec<&str> = depends.split(',').filter_map(|d| d.split_whitespace().next()).collect();
+    let part = |prefix: &str| {
+        let wanted = format!("{prefix}{release}");
+        names.contains(&wanted.as_str()).then_some(wanted)
+    };
+    let packages = match (part("linux-binary-"), part("linux-modules-")) {
+        // linux-base-… holds the configuration then.
+        (Some(binary), Some(modules)) => part("linux-base-").into_iter().chain([binary, modules]).collect(),
+        _ => vec![package.to_string()],
+    };
     Some(Candidate {
         release: release.into(),
         suite: suite.into(),
-        version: field("Version")?.into(),
-        packages: if parts.is_empty() { vec![package.into()] } else { parts },
-        size: field("Size").and_then(|s| s.parse().ok()).unwrap_or(0),
+        version: field(stanza, "Version")?.into(),
+        packages,
+        size: field(stanza, "Size").and_then(|s| s.parse().ok()).unwrap_or(0),
     })
 }
 
-/// Debian's order of versions, as dpkg itself says it.
-fn order(a: &str, b: &str) -> std::cmp::Ordering {
-    let is = |relation: &str| {
-        let status = Command::new("dpkg").args(["--compare-versions", a, relation, b]).status();
-        status.is_ok_and(|s| s.success())
-    };
-    if a == b || is("eq") {
-        std::cmp::Ordering::Equal
-    } else if is("lt") {
-        std::cmp::Ordering::Less
-    } else {
-        std::cmp::Ordering::Greater
-    }
-}
-
-/// Downloads and unpacks a candidate into the cache, which must be locked.
+/// Downloads and unpacks a candidate beside the cache's kernels; the cache must be locked. Gives the tree, for
+/// [`Cache::admit`], and the kernel in it.
 ///
 /// # Errors
 /// The mirror has it no more, or the disk is full.
-pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) -> Result<(TempDir, Kernel)> {
     let dir = cache.dir().join("apt").join(&candidate.suite);
     let name = SUITES.iter().find(|s| **s == candidate.suite).copied().unwrap_or_default();
     let suite = Suite { name, dir };
     let tree = cache.workshop()?;
-    say(&format!(
-        "fetching kernel {} from Debian {} ({} MB)",
-        candidate.release,
-        candidate.suite,
-        candidate.size >> 20
-    ));
+    let megabytes = candidate.size.div_ceil(1_000_000);
+    say(&format!("fetching kernel {} from Debian {} ({megabytes} MB)", candidate.release, candidate.suite));
     let packages = candidate.packages.iter().map(|p| format!("{p}={}", candidate.version));
     output(suite.tool("apt-get").arg("-q").arg("download").args(packages).current_dir(tree.path()))
         .with_context(|| format!("cannot fetch kernel {}", candidate.release))?;
@@ -232,14 +263,20 @@ pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) ->
         output(Command::new("dpkg").arg("-x").arg(entry.path()).arg(tree.path()))?;
         fs::remove_file(entry.path())?;
     }
+    // Older packages are not merged into /usr.
     let base = if tree.path().join("usr/lib/modules").is_dir() {
         tree.path().join("usr")
     } else {
         tree.path().into()
     };
-    output(Command::new("depmod").arg("-b").arg(base).arg(&candidate.release))?;
+    if !base.join("lib/modules").join(&candidate.release).join("modules.dep").is_file() {
+        // Only root has it on the path.
+        let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+        output(Command::new("depmod").env("PATH", path).arg("-b").arg(base).arg(&candidate.release))?;
+    }
     let origin = format!("Debian {} {}", candidate.suite, candidate.version);
-    cache.admit(tree, &candidate.release, &origin)
+    let kernel = cache.finish(tree.path(), &candidate.release, &origin)?;
+    Ok((tree, kernel))
 }
 
 #[cfg(test)]
@@ -262,21 +299,49 @@ mod tests {
             packages[1..],
             ["linux-binary-7.2.13+deb14-cloud-amd64", "linux-modules-7.2.13+deb14-cloud-amd64"]
         );
+        let packages = parse(&split.replace("linux-base-", "other-"), "s").unwrap().packages;
+        assert_eq!(packages.len(), 2, "the configuration's package is no condition");
         assert!(parse("Package: linux-image-cloud-amd64\nVersion: 1\n", "s").is_none());
         assert!(release_of("linux-image-6.18.15+deb13-cloud-amd64-dbg").is_none());
+        assert!(release_of("linux-image-6.18.15+deb13-cloud-amd64-unsigned").is_none());
+    }
+
+    #[test]
+    fn sizes_belong_to_one_version() {
+        let shown = "Package: a\nVersion: 1\nSize: 10\n\nPackage: a\nVersion: 2\nSize: 20\n\nPackage: b\nVersion: 1\n";
+        let sizes = sizes(shown);
+        assert_eq!(sizes[&("a".to_string(), "2".to_string())], 20);
+        assert_eq!(sizes.len(), 2);
     }
 
     #[test]
     fn the_mirror_is_the_main_archive() {
-        let targets =
-            "http://a.example/debian-security bookworm-security\nhttp://b.example/debian bookworm\n";
-        assert_eq!(main_site(targets).as_deref(), Some("http://b.example/debian"));
-        assert_eq!(main_site("http://a.example/other nodistro\n"), None);
+        let targets = "http://a.example/sec|bookworm-security|Debian|Debian-Security\n\
+            http://b.example/more|bookworm-backports|Debian Backports|Debian Backports\n\
+            http://c.example/new|bookworm-updates|Debian|Debian\n\
+            http://d.example/main|bookworm|Debian|Debian\n";
+        assert_eq!(main_site(targets).as_deref(), Some("http://d.example/main"));
+        assert_eq!(main_site("http://a.example/other|nodistro|X|X\n"), None);
     }
 
     #[test]
-    fn versions_are_ordered_as_debian_does() {
-        assert_eq!(order("6.18.9-1", "6.18.15-1"), std::cmp::Ordering::Less);
-        assert_eq!(order("7.2.13-1", "7.2.13-1~bpo13+1"), std::cmp::Ordering::Greater);
+    fn candidates_come_newest_first_and_once() {
+        let one = |suite: &str, version: &str| Candidate {
+            release: version.split(['-', '~']).next().unwrap().into(),
+            suite: suite.into(),
+            version: version.into(),
+            packages: Vec::new(),
+            size: 0,
+        };
+        let found = vec![
+            one("bpo", "7.2.9-1~bpo13+1"),
+            one("bpo", "7.2.12-1~bpo13+1"),
+            one("sid", "7.2.12-1"),
+            one("forky", "7.2.12-1"),
+            one("sid", "7.2.13-1"),
+        ];
+        let order: Vec<String> =
+            newest_first(found).into_iter().map(|c| c.suite + " " + &c.version).collect();
+        assert_eq!(order, ["sid 7.2.13-1", "sid 7.2.12-1", "bpo 7.2.12-1~bpo13+1", "bpo 7.2.9-1~bpo13+1"]);
     }
 }

@@ -4,8 +4,10 @@
 
 use crate::{Kernel, near};
 use anyhow::{Context, Result};
-use fd_lock::RwLock;
-use std::fs::{self, File};
+use deb_version::compare_versions;
+use rustix::fs::{FlockOperation, flock};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 /// The cache's folder.
@@ -14,25 +16,34 @@ pub struct Cache {
     dir: PathBuf,
 }
 
-/// Held while something is fetched.
+/// Names of what is not finished, or on its way out, begin so.
+const SCRAP: &str = ".part-";
+
+/// Reasons of an older set of rules do not count: raise this when [`crate::qualify`] judges differently.
+const RULES: &str = "2";
+
+/// Held while something is fetched; the operating system gives it back with the file, also when killed.
 pub struct Lock {
-    // The guard borrows the lock, and both live as long as this.
-    _guard: fd_lock::RwLockWriteGuard<'static, File>,
+    _file: File,
 }
 
 impl Cache {
     /// `$OVERBOOK_CACHE`, else `$XDG_CACHE_HOME/overbook`, else `~/.cache/overbook`, else
     /// `/var/cache/overbook`.
+    pub fn default_dir() -> PathBuf {
+        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        var("OVERBOOK_CACHE")
+            .or_else(|| var("XDG_CACHE_HOME").map(|d| d.join("overbook")))
+            .or_else(|| var("HOME").map(|d| d.join(".cache/overbook")))
+            .unwrap_or_else(|| "/var/cache/overbook".into())
+    }
+
+    /// The cache in [`Cache::default_dir`].
     ///
     /// # Errors
     /// It cannot be made.
     pub fn open_default() -> Result<Cache> {
-        let var = |name: &str| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
-        let dir = var("OVERBOOK_CACHE")
-            .or_else(|| var("XDG_CACHE_HOME").map(|d| d.join("overbook")))
-            .or_else(|| var("HOME").map(|d| d.join(".cache/overbook")))
-            .unwrap_or_else(|| "/var/cache/overbook".into());
-        Cache::open(&dir)
+        Cache::open(&Cache::default_dir())
     }
 
     /// A cache in `dir`, made if it is not there.
@@ -61,26 +72,20 @@ impl Cache {
     /// # Errors
     /// The lock file cannot be opened.
     pub fn lock(&self, say: &mut dyn FnMut(&str)) -> Result<Lock> {
-        let file = File::create(self.dir.join("lock")).context("cannot open the cache's lock")?;
-        // Given back by the operating system with the file, at the latest at the end of the process.
-        let lock: &'static mut RwLock<File> = Box::leak(Box::new(RwLock::new(file)));
-        let lock: *mut RwLock<File> = lock;
-        // SAFETY: the box is never freed, and the two borrows do not overlap: a failed attempt holds nothing.
-        let guard = match unsafe { (*lock).try_write() } {
-            Ok(guard) => guard,
-            Err(_) => {
-                say("another overbook is fetching a kernel: waiting for it");
-                // SAFETY: as above.
-                unsafe { (*lock).write() }.context("cannot lock the cache")?
-            }
-        };
-        let lock = Lock { _guard: guard };
+        let path = self.dir.join("lock");
+        let file = File::create(&path).with_context(|| {
+            format!("cannot write {}: OVERBOOK_CACHE names another place for the cache", path.display())
+        })?;
+        if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+            say("another overbook is fetching a kernel: waiting for it");
+            flock(&file, FlockOperation::LockExclusive).context("cannot lock the cache")?;
+        }
         for entry in fs::read_dir(self.dir.join("kernels"))?.flatten() {
-            if entry.file_name().to_string_lossy().starts_with(".part-") {
+            if entry.file_name().to_string_lossy().starts_with(SCRAP) {
                 let _ = fs::remove_dir_all(entry.path());
             }
         }
-        Ok(lock)
+        Ok(Lock { _file: file })
     }
 
     /// A folder to unpack a kernel into, before [`Cache::admit`].
@@ -89,48 +94,72 @@ impl Cache {
     /// It cannot be made.
     pub fn workshop(&self) -> Result<tempfile::TempDir> {
         tempfile::Builder::new()
-            .prefix(".part-")
+            .prefix(SCRAP)
+            // Otherwise nobody else could use a cache in /var.
+            .permissions(Permissions::from_mode(0o755))
             .tempdir_in(self.dir.join("kernels"))
             .context("cannot make a folder in the cache: is the disk full?")
     }
 
-    /// Moves a complete tree in. `origin` is kept beside it.
+    /// The kernel in a complete tree that is not in the cache yet. `origin` is kept beside it.
     ///
     /// # Errors
     /// The tree holds no kernel, or the disk is full.
-    pub fn admit(&self, tree: tempfile::TempDir, release: &str, origin: &str) -> Result<Kernel> {
-        fs::write(tree.path().join("origin"), origin)?;
-        kernel_in(tree.path(), release)
-            .with_context(|| format!("the packages of {release} hold no kernel image with modules"))?;
-        let home = self.dir.join("kernels").join(release);
-        if home.exists() {
-            fs::remove_dir_all(&home)?;
-        }
-        fs::rename(tree.keep(), &home).context("cannot move the kernel into the cache")?;
-        kernel_in(&home, release).with_context(|| format!("kernel {release} has vanished from the cache"))
+    pub fn finish(&self, tree: &Path, release: &str, origin: &str) -> Result<Kernel> {
+        fs::write(tree.join("origin"), origin).context("cannot write to the cache: is the disk full?")?;
+        kernel_in(tree, release).with_context(|| {
+            format!("the packages of {release} hold no kernel image with modules: choose another")
+        })
     }
 
-    /// Kernels that are there, by name, newest series last.
-    pub fn kernels(&self) -> Vec<Kernel> {
-        let entries = fs::read_dir(self.dir.join("kernels")).into_iter().flatten().flatten();
-        let mut names: Vec<String> = entries.map(|e| e.file_name().to_string_lossy().into_owned()).collect();
-        names.sort();
-        names.iter().filter_map(|name| kernel_in(&self.dir.join("kernels").join(name), name)).collect()
-    }
-
-    /// Remembers why a fetched kernel will not do, and gives its room back.
+    /// Moves a finished tree in, in place of an older build of the same release.
     ///
     /// # Errors
-    /// The disk is full.
-    pub fn reject(&self, key: &str, kernel: &Kernel, why: &str) -> Result<()> {
-        fs::write(self.dir.join("rejected").join(key), why)?;
-        let _ = fs::remove_dir_all(self.dir.join("kernels").join(&kernel.release));
+    /// The tree holds no kernel, or the disk is full.
+    pub fn admit(&self, tree: tempfile::TempDir, release: &str) -> Result<Kernel> {
+        self.remove(release)?;
+        let home = self.dir.join("kernels").join(release);
+        fs::rename(tree.keep(), &home).context("cannot move the kernel into the cache")?;
+        kernel_in(&home, release)
+            .with_context(|| format!("kernel {release} has vanished from the cache: fetch it again"))
+    }
+
+    /// Takes a kernel out. It goes under a scrap's name first: killed half way, it would look whole.
+    fn remove(&self, release: &str) -> Result<()> {
+        let home = self.dir.join("kernels").join(release);
+        if home.exists() {
+            let scrap = self.workshop()?;
+            fs::rename(&home, scrap.path().join("old"))
+                .context("cannot move an old kernel out of the cache")?;
+        }
         Ok(())
     }
 
-    /// Why a package was rejected before, if it was.
+    /// Kernels that are there, the newest first.
+    pub fn kernels(&self) -> Vec<Kernel> {
+        let entries = fs::read_dir(self.dir.join("kernels")).into_iter().flatten().flatten();
+        let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
+        let mut names: Vec<String> =
+            names.filter(|name| name.is_ascii() && !name.starts_with(SCRAP)).collect();
+        names.sort_by(|a, b| compare_versions(b, a));
+        names.iter().filter_map(|name| kernel_in(&self.dir.join("kernels").join(name), name)).collect()
+    }
+
+    /// Remembers why a build will not do, so that it is not fetched again.
+    ///
+    /// # Errors
+    /// The disk is full.
+    pub fn reject(&self, key: &str, why: &str) -> Result<()> {
+        fs::write(self.reason(key), why).context("cannot write to the cache: is the disk full?")
+    }
+
+    /// Why a build was rejected before, if it was.
     pub fn rejected(&self, key: &str) -> Option<String> {
-        fs::read_to_string(self.dir.join("rejected").join(key)).ok()
+        fs::read_to_string(self.reason(key)).ok()
+    }
+
+    fn reason(&self, key: &str) -> PathBuf {
+        self.dir.join("rejected").join(format!("{RULES}_{key}"))
     }
 }
 
@@ -174,11 +203,61 @@ mod tests {
         assert!(cache.kernels().is_empty(), "an unfinished fetch is no kernel");
         drop(cache.lock(&mut |_| {}).unwrap());
         assert!(!half.exists(), "a killed fetch is removed by the next");
-        let kernel = cache.admit(tree(&cache, "1.2.3"), "1.2.3", "a test").unwrap();
-        assert_eq!(cache.kernels(), [kernel.clone()]);
-        cache.reject("k", &kernel, "too old").unwrap();
-        assert!(cache.kernels().is_empty());
+        let tree = tree(&cache, "1.2.3");
+        cache.finish(tree.path(), "1.2.3", "a test").unwrap();
+        assert!(cache.kernels().is_empty(), "a finished tree is not in the cache before it was judged");
+        let kernel = cache.admit(tree, "1.2.3").unwrap();
+        assert_eq!(cache.kernels(), [kernel]);
+    }
+
+    #[test]
+    fn a_newer_build_replaces_the_older() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path()).unwrap();
+        for origin in ["first", "second"] {
+            let tree = tree(&cache, "1.2.3");
+            cache.finish(tree.path(), "1.2.3", origin).unwrap();
+            assert_eq!(cache.admit(tree, "1.2.3").unwrap().origin, origin);
+        }
+        assert_eq!(fs::read_dir(dir.path().join("kernels")).unwrap().count(), 1, "nothing stays behind");
+    }
+
+    #[test]
+    fn the_newest_kernel_comes_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path()).unwrap();
+        for release in ["6.18.9", "7.2.13", "6.18.15"] {
+            let tree = tree(&cache, release);
+            cache.finish(tree.path(), release, "a test").unwrap();
+            cache.admit(tree, release).unwrap();
+        }
+        let releases: Vec<String> = cache.kernels().into_iter().map(|k| k.release).collect();
+        assert_eq!(releases, ["7.2.13", "6.18.15", "6.18.9"]);
+    }
+
+    #[test]
+    fn reasons_are_kept_for_these_rules_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path()).unwrap();
+        fs::write(dir.path().join("rejected/k"), "by rules of old").unwrap();
+        assert_eq!(cache.rejected("k"), None);
+        cache.reject("k", "too old").unwrap();
         assert_eq!(cache.rejected("k").as_deref(), Some("too old"));
+    }
+
+    #[test]
+    fn a_second_fetch_waits_for_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path()).unwrap();
+        let first = cache.lock(&mut |_| {}).unwrap();
+        let (told, hears) = std::sync::mpsc::channel();
+        let other = cache.clone();
+        let second = std::thread::spawn(move || {
+            drop(other.lock(&mut |word| told.send(word.to_string()).unwrap()).unwrap())
+        });
+        assert!(hears.recv().unwrap().contains("waiting"), "it says why nothing happens");
+        drop(first);
+        second.join().unwrap();
     }
 
     #[test]

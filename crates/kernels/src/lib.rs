@@ -5,17 +5,24 @@
 //! * [`cache`]: where fetched kernels are kept, safe against being killed in the middle.
 //! * [`apt`]: Debian's packages, by the ordinary client with lists of its own.
 //! * [`modules`]: a module with all that it needs.
+//!
+//! `cargo run -p overbook-kernels --example kernels [SERIES…]` shows what is there, and fetches what is named.
 
 pub mod apt;
 pub mod cache;
+mod image;
+mod kfuncs;
 pub mod modules;
 pub mod qualify;
 
 use anyhow::{Context, Result, bail};
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use cache::Cache;
-pub use modules::{module_closure, read_module};
+pub use modules::{Linkage, module_closure, read_module};
 pub use qualify::{Facts, qualify};
 
 /// Series that are looked for when none is named, the preferred first: the long-term one, then the newest
@@ -59,12 +66,36 @@ pub struct Listed {
     pub verdict: Option<std::result::Result<Facts, String>>,
 }
 
+impl fmt::Display for Listed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({}): ", self.release, self.origin)?;
+        match &self.verdict {
+            Some(Ok(facts)) => write!(f, "suitable, {} Hz", facts.hz),
+            Some(Err(why)) => write!(f, "will not do: {why}"),
+            None => write!(f, "not fetched yet"),
+        }
+    }
+}
+
 /// Finds the kernel to boot: the one given by hand; else the running host's own; else the newest fetched or
-/// fetchable one of [`SERIES`].
+/// fetchable one of [`SERIES`]. A suitable kernel in the cache is taken without the network.
 ///
 /// # Errors
 /// Nothing suitable is to be had; one sentence says why and what to do.
 pub fn resolve(want: &Want, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+    find(want, false, cache, say)
+}
+
+/// Like [`resolve`], but looks whether Debian has something newer than the cache. If it cannot be had, the
+/// cache's kernel is taken.
+///
+/// # Errors
+/// As [`resolve`].
+pub fn update(want: &Want, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+    find(want, true, cache, say)
+}
+
+fn find(want: &Want, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
     if let Some(image) = &want.image {
         let kernel = by_hand(image, want.modules.as_deref())?;
         qualify(&kernel).map_err(|why| anyhow::anyhow!("kernel {} will not do: {why}", image.display()))?;
@@ -87,38 +118,66 @@ pub fn resolve(want: &Want, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<
     };
     let mut reasons = Vec::new();
     for one in series {
-        match of_series(one, cache, say) {
+        match of_series(one, update, cache, say) {
             Ok(kernel) => return Ok(kernel),
             Err(why) => reasons.push(format!("{one}: {why:#}")),
         }
     }
-    bail!("no suitable kernel: {}", reasons.join("; "))
+    bail!(
+        "no suitable kernel, so name another series, or give --kernel and --modules ({})",
+        reasons.join("; ")
+    )
 }
 
-fn of_series(series: &str, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
-    if let Some(kernel) =
-        cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok())
-    {
+fn of_series(series: &str, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+    if !update && let Some(kernel) = cached(series, cache) {
         return Ok(kernel);
     }
     let _lock = cache.lock(say)?;
     // Another process may have fetched it while this one waited.
-    if let Some(kernel) =
-        cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok())
-    {
-        return Ok(kernel);
+    let known = cached(series, cache);
+    match known {
+        Some(kernel) if !update => Ok(kernel),
+        Some(kernel) => from_debian(series, true, cache, say).or_else(|why| {
+            say(&format!("staying with {}: {why:#}", kernel.release));
+            Ok(kernel)
+        }),
+        None => from_debian(series, update, cache, say),
     }
+}
+
+fn cached(series: &str, cache: &Cache) -> Option<Kernel> {
+    cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok())
+}
+
+fn from_debian(series: &str, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
     let mut reasons = Vec::new();
-    for candidate in apt::candidates(cache, say)?.into_iter().filter(|c| matches(&c.release, series)) {
+    for candidate in apt::candidates(cache, update, say)?.into_iter().filter(|c| matches(&c.release, series))
+    {
         if let Some(why) = cache.rejected(&candidate.key()) {
             reasons.push(format!("{} from {}: {why}", candidate.release, candidate.suite));
             continue;
         }
-        let kernel = apt::fetch(cache, &candidate, say)?;
+        let origin = format!("Debian {} {}", candidate.suite, candidate.version);
+        if let Some(kernel) =
+            cache.kernels().into_iter().find(|k| k.release == candidate.release && k.origin == origin)
+            && qualify(&kernel).is_ok()
+        {
+            return Ok(kernel);
+        }
+        let (tree, kernel) = match apt::fetch(cache, &candidate, say) {
+            Ok(fetched) => fetched,
+            // Mirrors drop old versions: the lists may be behind.
+            Err(why) if !update => {
+                log::debug!("{why:#}");
+                return from_debian(series, true, cache, say);
+            }
+            Err(why) => return Err(why),
+        };
         match qualify(&kernel) {
-            Ok(_) => return Ok(kernel),
+            Ok(_) => return cache.admit(tree, &candidate.release),
             Err(why) => {
-                cache.reject(&candidate.key(), &kernel, &why)?;
+                cache.reject(&candidate.key(), &why)?;
                 say(&format!("{} will not do: {why}", candidate.release));
                 reasons.push(format!("{} from {}: {why}", candidate.release, candidate.suite));
             }
@@ -140,13 +199,21 @@ fn by_hand(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
         bail!("there is no kernel image {}: give the path of a vmlinuz", image.display());
     }
     let name = image.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default();
-    let named = name.strip_prefix("vmlinuz-").map(str::to_string);
+    let mut head = Vec::new();
+    let read = File::open(image).and_then(|file| file.take(image::HEAD).read_to_end(&mut head));
+    read.with_context(|| {
+        format!("cannot read the kernel image {}: run as root, or give another", image.display())
+    })?;
+    // What the image says itself counts more than its name.
+    let named = image::release(&head).or_else(|| name.strip_prefix("vmlinuz-").map(str::to_string));
     let release = match (named, modules.and_then(Path::file_name)) {
         (Some(release), _) => release,
         (None, Some(folder)) => folder.to_string_lossy().into_owned(),
-        (None, None) => bail!(
-            "cannot tell the release of {name}: give --modules DIR with the folder that holds modules.dep"
-        ),
+        (None, None) => {
+            bail!(
+                "cannot tell the release of {name}: give --modules DIR with the folder that holds modules.dep"
+            )
+        }
     };
     let modules = match modules {
         Some(dir) => dir.to_path_buf(),
@@ -156,9 +223,9 @@ fn by_hand(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
     if !modules.join("modules.dep").is_file() {
         bail!("{} holds no modules.dep: run depmod for it, or give another --modules", modules.display());
     }
-    let config = image.with_file_name(format!("config-{release}"));
+    let configs = [image.with_file_name(format!("config-{release}")), modules.join("config")];
     Ok(Kernel {
-        config: config.is_file().then_some(config),
+        config: configs.into_iter().find(|path| path.is_file()),
         release,
         image: image.into(),
         modules,
@@ -202,9 +269,9 @@ pub fn list(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Vec<Listed>> {
         seen.push(kernel.release.clone());
         all.push(Listed { verdict: verdict(&kernel), release: kernel.release, origin: kernel.origin });
     }
-    let candidates = cache.lock(say).and_then(|_lock| apt::candidates(cache, say));
+    let candidates = cache.lock(say).and_then(|_lock| apt::candidates(cache, false, say));
     for candidate in candidates.unwrap_or_else(|e| {
-        say(&format!("Debian's lists cannot be had now: {e:#}"));
+        say(&format!("{e:#}"));
         Vec::new()
     }) {
         if !SERIES.iter().any(|series| matches(&candidate.release, series))
@@ -232,6 +299,25 @@ mod tests {
         assert!(matches("6.18.15+deb13-cloud-amd64", "6.18.15"));
         assert!(!matches("6.18.15+deb13-cloud-amd64", "6.1"));
         assert!(!matches("6.180.1", "6.18"));
+    }
+
+    #[test]
+    fn rows_are_one_line() {
+        let facts =
+            Facts { release: "1.2.3".into(), hz: 250, kvm_amd: None, kvm_intel: None, configured: true };
+        let row = |verdict| Listed { release: "1.2.3".into(), origin: "a test".into(), verdict }.to_string();
+        assert_eq!(row(Some(Ok(facts))), "1.2.3 (a test): suitable, 250 Hz");
+        assert_eq!(row(Some(Err("it has no BTF".into()))), "1.2.3 (a test): will not do: it has no BTF");
+        assert_eq!(row(None), "1.2.3 (a test): not fetched yet");
+    }
+
+    #[test]
+    fn modules_alone_are_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = Cache::open(dir.path()).unwrap();
+        let want = Want { modules: Some("/x".into()), ..Want::default() };
+        let error = resolve(&want, &cache, &mut |_| {}).unwrap_err().to_string();
+        assert_eq!(error, "--modules goes with a kernel image: give --kernel FILE too");
     }
 
     #[test]

@@ -46,6 +46,29 @@ fn name_of(path: &str) -> String {
     plain(file.split('.').next().unwrap_or(file))
 }
 
+/// How a kernel has a driver.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linkage {
+    /// Part of the image.
+    BuiltIn,
+    /// A file to load.
+    Module,
+}
+
+/// How the kernel has a module, if at all.
+pub(crate) fn linkage(kernel: &Kernel, name: &str) -> Option<Linkage> {
+    let listed = |list: &str| {
+        let text = fs::read_to_string(kernel.modules.join(list)).unwrap_or_default();
+        let file = text.lines().filter_map(|l| l.split(':').next()).find(|file| name_of(file) == plain(name));
+        file.map(str::to_string)
+    };
+    if listed("modules.builtin").is_some() {
+        return Some(Linkage::BuiltIn);
+    }
+    let file = kernel.modules.join(listed("modules.dep")?);
+    file.is_file().then_some(Linkage::Module)
+}
+
 /// A module's contents, decompressed.
 ///
 /// # Errors
@@ -60,7 +83,9 @@ pub fn read_module(path: &Path) -> Result<Vec<u8>> {
         Some("zst") => ruzstd::decoding::StreamingDecoder::new(file)
             .map_err(|e| anyhow::anyhow!("{}: {e}", path.display()))?
             .read_to_end(&mut bytes),
-        _ => bail!("{} is compressed in a way that is not known here", path.display()),
+        _ => {
+            bail!("{} is compressed in a way that is not known here (known: xz, zstd, gzip)", path.display())
+        }
     };
     read.with_context(|| format!("cannot read module {}", path.display()))?;
     Ok(bytes)
@@ -82,6 +107,30 @@ mod tests {
     }
 
     #[test]
+    fn drivers_are_built_in_or_files() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("modules.dep"), "a/kvm-amd.ko.xz: a/kvm.ko.xz\na/gone.ko:\n").unwrap();
+        fs::write(dir.path().join("modules.builtin"), "kernel/arch/x86/kvm/kvm-intel.ko\n").unwrap();
+        fs::create_dir(dir.path().join("a")).unwrap();
+        fs::write(dir.path().join("a/kvm-amd.ko.xz"), "").unwrap();
+        let kernel = Kernel {
+            release: "1".into(),
+            image: "/x".into(),
+            modules: dir.path().into(),
+            config: None,
+            origin: "a test".into(),
+        };
+        assert_eq!(linkage(&kernel, "kvm_amd"), Some(Linkage::Module));
+        assert_eq!(linkage(&kernel, "kvm_intel"), Some(Linkage::BuiltIn));
+        assert_eq!(linkage(&kernel, "gone"), None, "listed, but the file is not there");
+        assert_eq!(linkage(&kernel, "vfio"), None);
+        assert!(
+            module_closure(&kernel, &["kvm-intel"]).unwrap().is_empty(),
+            "nothing to load for a built-in"
+        );
+    }
+
+    #[test]
     fn compressed_modules_are_read() {
         use std::io::Write;
         let dir = tempfile::tempdir().unwrap();
@@ -89,6 +138,19 @@ mod tests {
         let mut encoder = xz2::write::XzEncoder::new(File::create(&path).unwrap(), 1);
         encoder.write_all(b"module").unwrap();
         encoder.finish().unwrap();
+        assert_eq!(read_module(&path).unwrap(), b"module");
+        let path = dir.path().join("a.ko.gz");
+        let mut encoder =
+            flate2::write::GzEncoder::new(File::create(&path).unwrap(), flate2::Compression::fast());
+        encoder.write_all(b"module").unwrap();
+        encoder.finish().unwrap();
+        assert_eq!(read_module(&path).unwrap(), b"module");
+        let path = dir.path().join("a.ko.zst");
+        fs::write(
+            &path,
+            ruzstd::encoding::compress_to_vec(&b"module"[..], ruzstd::encoding::CompressionLevel::Fastest),
+        )
+        .unwrap();
         assert_eq!(read_module(&path).unwrap(), b"module");
         assert!(read_module(Path::new("/x.ko")).is_err());
     }

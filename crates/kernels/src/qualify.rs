@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Whether a kernel will do: its configuration, its modules and its BTF.
 
-use crate::{Kernel, module_closure};
-use btf_rs::{Btf, Type};
-use object::{Object, ObjectSection};
+use crate::Kernel;
+use crate::image::{embedded_config, payload};
+use crate::kfuncs;
+use crate::modules::{Linkage, linkage};
 use std::collections::HashMap;
 use std::fs;
-use std::io::Read;
 
 /// What is worth knowing of a suitable kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
     /// `uname -r`.
     pub release: String,
-    /// Ticks per second; 0 if the configuration does not say.
+    /// Ticks per second; 0 if the configuration is not known.
     pub hz: u32,
+    /// How it has KVM for AMD, if at all.
+    pub kvm_amd: Option<Linkage>,
+    /// How it has KVM for Intel, if at all.
+    pub kvm_intel: Option<Linkage>,
+    /// Whether its configuration was there to be read. If not, only its modules and its BTF speak for it.
+    pub configured: bool,
 }
 
 /// Options that must be built in, and what they are for.
@@ -35,23 +41,34 @@ const NEEDED: [(&str, &str); 9] = [
 /// # Errors
 /// Why it will not do: a sentence without its subject.
 pub fn qualify(kernel: &Kernel) -> Result<Facts, String> {
-    let config = kernel.config.as_ref().and_then(|path| fs::read_to_string(path).ok());
-    let options = config.as_deref().map(parse_config);
-    if let Some(options) = &options {
-        check_config(options)?;
+    // What is cheap to find out comes first: to unpack an image takes a second or so.
+    let mut config = kernel.config.as_ref().and_then(|path| fs::read_to_string(path).ok());
+    if let Some(text) = &config {
+        check_config(&parse_config(text))?;
     }
-    let is = |name: &str, value: &str| options.as_ref().is_some_and(|o| o.get(name) == Some(&value));
-    if !is("KVM_AMD", "y") && !is("KVM_INTEL", "y") {
-        let modules = module_closure(kernel, &["kvm_amd", "kvm_intel"]).map_err(|e| format!("{e:#}"))?;
-        if modules.is_empty() {
-            return Err("it has neither kvm_amd nor kvm_intel".into());
+    let (kvm_amd, kvm_intel) = (linkage(kernel, "kvm_amd"), linkage(kernel, "kvm_intel"));
+    if kvm_amd.is_none() && kvm_intel.is_none() {
+        return Err("it has neither kvm_amd nor kvm_intel".into());
+    }
+    if linkage(kernel, "kvm").is_none() {
+        return Err("its kvm module is missing".into());
+    }
+    let image = fs::read(&kernel.image)
+        .map_err(|e| format!("its image {} cannot be read: {e}", kernel.image.display()))?;
+    let elf = payload(&image)?;
+    if config.is_none() {
+        config = embedded_config(&elf);
+        if let Some(text) = &config {
+            check_config(&parse_config(text))?;
         }
     }
-    let image = fs::read(&kernel.image).map_err(|e| format!("its image cannot be read: {e}"))?;
-    let elf = payload(&image)?;
-    check_btf(&elf)?;
+    let options = config.as_deref().map(parse_config);
+    kfuncs::check(&elf).map_err(|why| {
+        let pahole = options.as_ref().and_then(|o| o.get("PAHOLE_VERSION")?.parse::<u32>().ok());
+        why.with_pahole(pahole)
+    })?;
     let hz = options.as_ref().and_then(|o| o.get("HZ")?.parse().ok()).unwrap_or(0);
-    Ok(Facts { release: kernel.release.clone(), hz })
+    Ok(Facts { release: kernel.release.clone(), hz, kvm_amd, kvm_intel, configured: options.is_some() })
 }
 
 fn parse_config(text: &str) -> HashMap<&str, &str> {
@@ -68,109 +85,49 @@ fn check_config(options: &HashMap<&str, &str>) -> Result<(), String> {
     Ok(())
 }
 
-/// The ELF file inside a bzImage.
-fn payload(image: &[u8]) -> Result<Vec<u8>, String> {
-    // Offsets in the x86 boot protocol's setup header.
-    const SETUP_SECTS: usize = 0x1f1;
-    const MAGIC: usize = 0x202;
-    const PAYLOAD_OFFSET: usize = 0x248;
-    const PAYLOAD_LENGTH: usize = 0x24c;
-    let word = |at: usize| {
-        image.get(at..at + 4).and_then(|b| b.try_into().ok()).map_or(0, |b| u32::from_le_bytes(b) as usize)
-    };
-    if image.get(MAGIC..MAGIC + 4) != Some(b"HdrS") {
-        return Err("its image is no bzImage".into());
-    }
-    let sectors = match image[SETUP_SECTS] {
-        0 => 4,
-        n => usize::from(n),
-    };
-    let start = (sectors + 1) * 512 + word(PAYLOAD_OFFSET);
-    let bytes = image.get(start..start + word(PAYLOAD_LENGTH)).ok_or("its image is cut short")?;
-    // The four bytes behind the stream are the length of what comes out, for all formats but gzip, whose own.
-    let mut out = Vec::new();
-    let done = match bytes {
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => ruzstd::decoding::StreamingDecoder::new(bytes)
-            .map_err(|e| e.to_string())
-            .and_then(|mut d| d.read_to_end(&mut out).map_err(|e| e.to_string())),
-        [0xfd, b'7', b'z', b'X', ..] => {
-            xz2::read::XzDecoder::new(bytes).read_to_end(&mut out).map_err(|e| e.to_string())
-        }
-        [0x1f, 0x8b, ..] => {
-            flate2::read::GzDecoder::new(bytes).read_to_end(&mut out).map_err(|e| e.to_string())
-        }
-        _ => {
-            return Err(
-                "its image is compressed in a way that is not known here (known: zstd, xz, gzip)".into()
-            );
-        }
-    };
-    done.map_err(|e| format!("its image cannot be decompressed: {e}"))?;
-    Ok(out)
-}
-
-/// kfuncs with implicit arguments have two prototypes: one without the argument, for programs, and one whose
-/// name ends in `_impl`. A pahole before 1.26 does not split them, and then no program that calls one loads.
-fn check_btf(elf: &[u8]) -> Result<(), String> {
-    let file = object::File::parse(elf).map_err(|e| format!("its image holds no ELF file: {e}"))?;
-    let section = file.section_by_name(".BTF").ok_or("it has no BTF")?;
-    let bytes = section.data().map_err(|e| format!("its BTF cannot be read: {e}"))?;
-    let btf = Btf::from_bytes(bytes).map_err(|e| format!("its BTF cannot be read: {e}"))?;
-    let mut kfuncs = 0;
-    let (first, last) = btf.base().type_id_range();
-    for id in first..=last {
-        let Ok(Type::Func(function)) = &btf.resolve_type_by_id(id) else { continue };
-        let Ok(name) = btf.resolve_name(function) else { continue };
-        if !name.trim_start_matches('_').starts_with("scx_bpf_") || name.ends_with("_impl") {
-            continue;
-        }
-        kfuncs += 1;
-        let Ok(Type::FuncProto(prototype)) = btf.resolve_chained_type(function) else { continue };
-        let mut names = prototype.parameters.iter().filter_map(|p| btf.resolve_name(p).ok());
-        if names.any(|parameter| parameter == "aux") {
-            return Err(format!(
-                "its BTF was made by a pahole before 1.26, which gives kfuncs with implicit arguments ({name} and others) a wrong prototype"
-            ));
-        }
-    }
-    if kfuncs == 0 {
-        return Err("its BTF knows no sched_ext kfunc".into());
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
+    use std::path::Path;
 
     #[test]
     fn a_missing_option_is_named() {
         let good: String = NEEDED.iter().map(|(o, _)| format!("CONFIG_{o}=y\n")).collect();
         assert_eq!(check_config(&parse_config(&good)), Ok(()));
-        let bad = good.replace("CONFIG_SCHED_CLASS_EXT=y", "# CONFIG_SCHED_CLASS_EXT is not set");
-        let why = check_config(&parse_config(&bad)).unwrap_err();
-        assert_eq!(why, "it was built without sched_ext (CONFIG_SCHED_CLASS_EXT)");
-    }
-
-    fn bzimage(payload: &[u8]) -> Vec<u8> {
-        let mut image = vec![0; 1024];
-        image[0x1f1] = 1;
-        image[0x202..0x206].copy_from_slice(b"HdrS");
-        image[0x248..0x24c].copy_from_slice(&16u32.to_le_bytes());
-        image[0x24c..0x250].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-        image.extend([0; 16]);
-        image.extend(payload);
-        image
+        for bad in ["# CONFIG_SCHED_CLASS_EXT is not set", "CONFIG_SCHED_CLASS_EXT=m", ""] {
+            let bad = good.replace("CONFIG_SCHED_CLASS_EXT=y", bad);
+            let why = check_config(&parse_config(&bad)).unwrap_err();
+            assert_eq!(why, "it was built without sched_ext (CONFIG_SCHED_CLASS_EXT)");
+        }
     }
 
     #[test]
-    fn payloads_come_out_of_their_images() {
-        let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
-        gzip.write_all(b"kernel").unwrap();
-        assert_eq!(payload(&bzimage(&gzip.finish().unwrap())).unwrap(), b"kernel");
-        assert!(payload(&bzimage(b"????")).unwrap_err().contains("not known here"));
-        assert!(payload(b"short").unwrap_err().contains("no bzImage"));
-        assert!(check_btf(b"kernel").unwrap_err().contains("no ELF"));
+    fn every_reason_is_one_sentence() {
+        let dir = tempfile::tempdir().unwrap();
+        let at = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+        let kernel = Kernel {
+            release: "1.2.3".into(),
+            image: dir.path().join("vmlinuz"),
+            modules: dir.path().into(),
+            config: Some(dir.path().join("config")),
+            origin: "a test".into(),
+        };
+        let why = || {
+            let why = qualify(&kernel).unwrap_err();
+            assert!(!why.contains('\n') && !why.ends_with('.'), "{why}");
+            why
+        };
+        at("config", "CONFIG_HZ=250\n");
+        assert!(why().contains("without sched_ext"));
+        let options: String = NEEDED.iter().map(|(o, _)| format!("CONFIG_{o}=y\n")).collect();
+        at("config", &options);
+        assert!(why().contains("neither kvm_amd nor kvm_intel"));
+        at("modules.builtin", "kernel/arch/x86/kvm/kvm-amd.ko\n");
+        assert!(why().contains("kvm module is missing"));
+        at("modules.builtin", "kernel/arch/x86/kvm/kvm-amd.ko\nkernel/arch/x86/kvm/kvm.ko\n");
+        assert!(why().contains("cannot be read"));
+        at("vmlinuz", "x");
+        assert!(why().contains("no bzImage"));
+        assert!(Path::new(&kernel.image).exists());
     }
 }

@@ -357,7 +357,7 @@ impl Scenario {
         range(&["host", "shift"], host.shift, 0, 6)?;
         range(&["host", "heartbeat_us"], host.heartbeat_us, 0, 10_000)?;
         range(&["host", "dilation"], host.dilation, 0.1, 100.0)?;
-        if host.llcs == 0 || host.cpus % (host.llcs * host.smt) != 0 {
+        if host.llcs == 0 || !host.cpus.is_multiple_of(host.llcs * host.smt) {
             return mistake(
                 &["host", "llcs"],
                 format!(
@@ -366,7 +366,7 @@ impl Scenario {
                 ),
             );
         }
-        if host.nodes == 0 || host.llcs % host.nodes != 0 {
+        if host.nodes == 0 || !host.llcs.is_multiple_of(host.nodes) {
             let what = format!(
                 "{} LLCs do not divide into {} NUMA nodes: raise llcs or lower nodes",
                 host.llcs, host.nodes
@@ -420,7 +420,7 @@ impl Scenario {
     fn check_vm(&self, vm: &Vm) -> Result<(), Mistake> {
         range(&["count"], vm.count, 1, 64)?;
         range(&["vcpus"], vm.vcpus, vm.pattern.min_vcpus(), 256)?;
-        if vm.pattern.is_paired() && vm.vcpus % 2 != 0 {
+        if vm.pattern.is_paired() && !vm.vcpus.is_multiple_of(2) {
             let what = format!("{} pairs its vCPUs, so vcpus must be even", vm.pattern.name());
             return mistake(&["vcpus"], what);
         }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Two reports side by side.
 
+use crate::format::three;
 use crate::schema::Report;
-use crate::summary::rows;
-use crate::table::{plain, three};
+use crate::summary::{Row, rows, rows_per_vm};
+use crate::table::plain;
 
 /// Rates of the same variant and VMs in two reports.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,14 +22,16 @@ pub struct Pair {
 /// The comparison of two reports.
 #[derive(Clone, Debug, Default)]
 pub struct Comparison {
-    /// What both have.
+    /// What both have; VMs that do the same together.
     pub pairs: Vec<Pair>,
+    /// The same for every VM.
+    pub per_vm: Vec<Pair>,
     /// Why the two should not be compared; empty if they may.
     pub warnings: Vec<String>,
 }
 
 impl Pair {
-    /// Second against first, per cent.
+    /// Second against first, per cent; not a number if the first is zero.
     pub fn change_percent(&self) -> f64 {
         if self.a > 0.0 { (self.b / self.a - 1.0) * 100.0 } else { f64::NAN }
     }
@@ -36,45 +39,78 @@ impl Pair {
 
 /// Compares `b` with `a`.
 pub fn compare(a: &Report, b: &Report) -> Comparison {
-    let mut found = Comparison::default();
-    let mut differ = |what: &str, a: String, b: String| {
+    let (rows_a, rows_b) = (rows(a), rows(b));
+    let mut warnings = differences(a, b);
+    for (which, report) in [("first", a), ("second", b)] {
+        if let Some(failure) = &report.failure {
+            warnings.push(format!("the {which} report failed: {}", failure.reason));
+        }
+        if report.instrument.as_ref().is_some_and(|instrument| !instrument.ok) {
+            warnings.push(format!("the instrument of the {which} report was out of its limits"));
+        }
+    }
+    warnings.extend(missing(&rows_a, &rows_b, "second"));
+    warnings.extend(missing(&rows_b, &rows_a, "first"));
+    let per_vm = pairs(&rows_per_vm(a), &rows_per_vm(b));
+    Comparison { pairs: pairs(&rows_a, &rows_b), per_vm, warnings }
+}
+
+fn differences(a: &Report, b: &Report) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut differ = |what: &str, a: &str, b: &str| {
         if a != b {
-            found.warnings.push(format!("{what} differs: {a} against {b}"));
+            found.push(format!("{what} differs: {a} against {b}"));
         }
     };
-    differ("kernel", a.machine.kernel.clone(), b.machine.kernel.clone());
-    differ("CPU model", a.machine.cpu_model.clone(), b.machine.cpu_model.clone());
-    differ("acceleration", a.machine.accel.clone(), b.machine.accel.clone());
-    differ("scenario", a.scenario.name.clone(), b.scenario.name.clone());
-    differ("dilation", a.scenario.dilation.to_string(), b.scenario.dilation.to_string());
-    differ("seed", a.scenario.seed.to_string(), b.scenario.seed.to_string());
+    differ("kernel", &a.machine.kernel, &b.machine.kernel);
+    differ("CPU model", &a.machine.cpu_model, &b.machine.cpu_model);
+    differ("acceleration", &a.machine.accel, &b.machine.accel);
+    differ("number of CPUs", &a.machine.cpus.to_string(), &b.machine.cpus.to_string());
+    differ("state of PLE", &a.machine.ple, &b.machine.ple);
+    differ("state of APICv", &a.machine.apicv, &b.machine.apicv);
+    differ("scenario", &a.scenario.name, &b.scenario.name);
+    differ("dilation", &a.scenario.dilation.to_string(), &b.scenario.dilation.to_string());
+    differ("seed", &a.scenario.seed.to_string(), &b.scenario.seed.to_string());
     if a.scenario.name == b.scenario.name && a.scenario.text != b.scenario.text {
-        found.warnings.push("the scenario's text differs".into());
-    }
-    let others = rows(b);
-    for row in rows(a) {
-        match others.iter().find(|other| other.variant == row.variant && other.group == row.group) {
-            Some(other) => {
-                found.pairs.push(Pair { variant: row.variant, group: row.group, a: row.rate, b: other.rate })
-            }
-            None => found
-                .warnings
-                .push(format!("{} of {} is missing in the second report", row.variant, row.group)),
-        }
+        found.push("the scenario's text differs".into());
     }
     found
+}
+
+fn same<'a>(row: &Row, others: &'a [Row]) -> Option<&'a Row> {
+    others.iter().find(|other| other.variant == row.variant && other.group == row.group)
+}
+
+fn pairs(a: &[Row], b: &[Row]) -> Vec<Pair> {
+    let pair = |row: &Row| {
+        let other = same(row, b)?;
+        Some(Pair { variant: row.variant.clone(), group: row.group.clone(), a: row.rate, b: other.rate })
+    };
+    a.iter().filter_map(pair).collect()
+}
+
+fn missing(rows: &[Row], others: &[Row], where_: &str) -> Vec<String> {
+    let lost = rows.iter().filter(|row| same(row, others).is_none());
+    lost.map(|row| format!("{} of {} is missing in the {where_} report", row.variant, row.group)).collect()
 }
 
 /// The comparison for a terminal.
 pub fn render(comparison: &Comparison) -> String {
     let mut text: String =
-        comparison.warnings.iter().map(|w| format!("NOT THE SAME EXPERIMENT: {w}\n")).collect();
-    let rows = comparison.pairs.iter().map(|pair| {
-        let change = format!("{:+.2} %", pair.change_percent());
+        comparison.warnings.iter().map(|w| format!("NOT COMPARABLE BECAUSE {w}\n")).collect();
+    let row = |pair: &Pair| {
+        let change = pair.change_percent();
+        let change = if change.is_nan() { crate::format::NONE.into() } else { format!("{change:+.2} %") };
         vec![pair.variant.clone(), pair.group.clone(), three(pair.a), three(pair.b), change]
-    });
-    text += &plain(&["variant", "VMs", "first, per s", "second, per s", "change"], 2, rows);
-    text + "\n"
+    };
+    let header = ["variant", "VMs", "first, per s", "second, per s", "change"];
+    text += &plain(&header, 2, comparison.pairs.iter().map(row));
+    text.push('\n');
+    // Otherwise every group is one VM, and the table would say it twice.
+    if comparison.per_vm.len() > comparison.pairs.len() {
+        text += &format!("\n{}\n", plain(&header, 2, comparison.per_vm.iter().map(row)));
+    }
+    text
 }
 
 #[cfg(test)]
@@ -86,14 +122,29 @@ mod tests {
         let a = crate::summary::sample();
         let same = compare(&a, &a);
         assert!(same.warnings.is_empty());
-        assert!(same.pairs.iter().all(|pair| pair.change_percent() == 0.0));
+        assert_eq!((same.pairs.len(), same.per_vm.len()), (2, 4));
+        assert!(same.pairs.iter().chain(&same.per_vm).all(|pair| pair.change_percent() == 0.0));
         let mut b = a.clone();
         b.machine.kernel = "7.2".into();
         b.variants.pop();
         let text = render(&compare(&a, &b));
+        assert!(text.contains("kernel differs: 6.18 against 7.2"));
+        assert!(text.contains("ours of 2 × 4 lock is missing in the second report"));
+        assert!(render(&compare(&b, &a)).contains("missing in the first report"));
+    }
+
+    #[test]
+    fn figures_that_should_not_be_believed_are_not_compared_silently() {
+        let a = crate::summary::sample();
+        let mut b = a.clone();
+        b.instrument.as_mut().unwrap().ok = false;
+        b.scenario.text = "other".into();
+        b.scenario.seed = 9;
+        let warnings = compare(&a, &b).warnings.join("\n");
         assert!(
-            text.contains("kernel differs: 6.18 against 7.2")
-                && text.contains("ours of 2 × 4 lock is missing")
+            warnings.contains("out of its limits")
+                && warnings.contains("text differs")
+                && warnings.contains("seed")
         );
     }
 }

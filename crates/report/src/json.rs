@@ -18,6 +18,7 @@ pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
         // A temporary file is private; a report is not.
         use std::os::unix::fs::PermissionsExt;
         file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        file.as_file().sync_all()?;
         file.persist(path).map_err(|e| e.error)?;
         Ok(())
     };

@@ -2,9 +2,11 @@
 //! Reports of the lab: the schema, what the figures mean together, and how they are shown.
 //!
 //! * [`schema`]: the JSON form of a run. * [`stats`]: medians, spread, bootstrap. * [`summary`]: rows for all
-//!   renderings. * [`table`], [`html`]: the renderings. * [`compare`]: two reports. * [`json`]: files.
+//!   renderings. * [`table`], [`html`]: the renderings. * [`mod@format`], [`plot`]: what they are made of.
+//! * [`compare`]: two reports. * [`json`]: files.
 
 pub mod compare;
+pub mod format;
 pub mod html;
 pub mod json;
 pub mod plot;

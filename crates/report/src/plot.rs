@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Plots as inline SVG.
 
-use crate::schema::Report;
+use crate::format::count;
+use crate::schema::{Report, Run, VcpuResult};
 use crate::summary::{self, Row};
+use crate::{stats, table};
 use anyhow::{Result, anyhow};
 use plotters::coord::Shift;
 use plotters::prelude::*;
 
-const WIDTH: u32 = 760;
+const WIDTH: u32 = 540;
+/// vCPUs of one plot; more would be a wall.
+const MOST_VCPUS: usize = 64;
 
 /// One colour per variant, told apart also by those who see red and green alike (Okabe and Ito).
 const COLOURS: [RGBColor; 7] = [
@@ -19,17 +23,24 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0xd5, 0x5e, 0x0),
     RGBColor(0x80, 0x80, 0x80),
 ];
-/// Legible on white and on near-black, as the page has both.
-const INK: RGBColor = RGBColor(0x7d, 0x84, 0x90);
+/// Stands for the page's own text colour, which differs between light and dark.
+const INK: RGBColor = RGBColor(0x7d, 0x84, 0x91);
+const INK_TEXT: &str = "\"#7D8491\"";
 
 fn colour(report: &Report, variant: &str) -> RGBColor {
     let place = report.variants.iter().position(|v| v.name == variant).unwrap_or(0);
     COLOURS[place % COLOURS.len()]
 }
 
+/// The colour of a variant, for legends.
+pub fn css_colour(report: &Report, variant: &str) -> String {
+    let RGBColor(r, g, b) = colour(report, variant);
+    format!("#{r:02x}{g:02x}{b:02x}")
+}
+
 type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-fn svg(height: u32, draw: impl FnOnce(&Canvas) -> Result<()>) -> Result<String> {
+fn svg(height: u32, about: &str, draw: impl FnOnce(&Canvas) -> Result<()>) -> Result<String> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
@@ -37,147 +48,195 @@ fn svg(height: u32, draw: impl FnOnce(&Canvas) -> Result<()>) -> Result<String> 
         area.present().map_err(|e| anyhow!("{e}"))?;
     }
     // The page scales it.
-    Ok(text.replacen(&format!("width=\"{WIDTH}\" height=\"{height}\""), "", 1))
+    let size = format!("width=\"{WIDTH}\" height=\"{height}\"");
+    let text = text.replacen(&size, &format!("role=\"img\" aria-label=\"{about}\""), 1);
+    Ok(text.replace(INK_TEXT, "\"currentColor\""))
 }
 
 fn label(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
-/// Rates of the variants, with their range over the repetitions, against the bound.
+/// Room for the longest name; there are no font metrics, so by the width of a usual letter.
+fn room<'a>(names: impl Iterator<Item = &'a str>) -> u32 {
+    names.map(|name| name.chars().count() as u32 * 8 + 22).max().unwrap_or(0).clamp(60, 220)
+}
+
+/// Rates of the variants, with their range over the repetitions, against the bound. All rows have one unit.
+///
+/// # Errors
+/// The plot cannot be drawn.
 pub fn rates(report: &Report, rows: &[Row]) -> Result<String> {
-    let names: Vec<String> = rows.iter().map(|r| format!("{}, {}", r.variant, r.group)).collect();
-    let bound = |row: &Row| row.of_bound.filter(|share| *share > 0.0).map(|share| row.rate / share);
-    let top = rows.iter().map(|r| r.rate.max(bound(r).unwrap_or(0.0))).fold(0.0, f64::max) * 1.1;
-    svg(60 + 44 * rows.len() as u32, |area| {
+    let Some(first) = rows.first() else { return Ok(String::new()) };
+    let most = rows.iter().map(|row| row.rate_range.1.max(row.bound.unwrap_or(0.0))).fold(0.0, f64::max);
+    let top = if most > 0.0 { most * 1.05 } else { 1.0 };
+    svg(64 + 30 * rows.len() as u32, "rates of the variants", |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
+            .margin_right(24)
             .x_label_area_size(44)
-            .y_label_area_size(190)
-            .build_cartesian_2d(0.0..top.max(1.0), 0.0..rows.len() as f64)?;
+            .y_label_area_size(room(rows.iter().map(|row| row.variant.as_str())))
+            .build_cartesian_2d(0.0..top, 0.0..rows.len() as f64)?;
         chart
             .configure_mesh()
             .disable_y_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(INK.mix(0.25))
             .axis_style(INK)
-            .x_label_style(label(13))
+            .x_labels(6)
+            .x_label_style(label(14))
+            .x_label_formatter(&|rate| count(*rate))
             .y_labels(0)
-            .x_desc(format!("{} per second and VM (line: bound)", rows[0].unit))
+            .x_desc(format!("{} per second and VM", first.unit))
             .draw()?;
         for (i, row) in rows.iter().enumerate() {
             let y = (rows.len() - 1 - i) as f64;
             let ink = colour(report, &row.variant);
-            chart.draw_series([Rectangle::new([(0.0, y + 0.22), (row.rate, y + 0.78)], ink.filled())])?;
-            let half = row.rate * row.spread_percent / 100.0;
-            chart.draw_series([PathElement::new(
-                [(row.rate - half, y + 0.5), (row.rate + half, y + 0.5)],
-                INK.stroke_width(2),
-            )])?;
-            if let Some(bound) = bound(row) {
-                chart.draw_series([PathElement::new(
-                    [(bound, y + 0.08), (bound, y + 0.92)],
-                    INK.stroke_width(2),
-                )])?;
+            chart.draw_series([Rectangle::new([(0.0, y + 0.2), (row.rate, y + 0.8)], ink.filled())])?;
+            if let Some(bound) = row.bound {
+                let line = PathElement::new([(bound, y), (bound, y + 1.0)], INK.stroke_width(2));
+                chart.draw_series([line])?;
+            }
+            let (low, high) = row.rate_range;
+            let lines = [[(low, 0.5), (high, 0.5)], [(low, 0.35), (low, 0.65)], [(high, 0.35), (high, 0.65)]];
+            let whisker =
+                lines.map(|line| PathElement::new(line.map(|(x, dy)| (x, y + dy)), INK.stroke_width(2)));
+            if row.repetitions > 1 {
+                chart.draw_series(whisker)?;
             }
             let place = chart.backend_coord(&(0.0, y + 0.5));
-            area.draw(&Text::new(names[i].clone(), (8, place.1 - 7), label(14)))?;
+            area.draw(&Text::new(row.variant.clone(), (8, place.1 - 6), label(14)))?;
         }
         Ok(())
     })
 }
 
-/// How long guests waited: the share of waits that were shorter, on a logarithmic axis.
+/// How long guests waited: the share of waits that were shorter, on a logarithmic axis; `None` if nobody waited.
+///
+/// # Errors
+/// The plot cannot be drawn.
 pub fn waits(report: &Report, rows: &[Row]) -> Result<Option<String>> {
-    let waiting: Vec<&Row> = rows.iter().filter(|r| !r.wait.buckets.is_empty()).collect();
+    let waiting: Vec<&Row> = rows.iter().filter(|r| r.wait.buckets.iter().any(|(_, n)| *n > 0)).collect();
     if waiting.is_empty() {
         return Ok(None);
     }
-    let top = waiting.iter().map(|r| r.wait.max_ns).max().unwrap_or(1) as f64 / 1e3;
-    svg(320, |area| {
+    let bounds = waiting.iter().flat_map(|row| &row.wait.buckets).map(|(upper, _)| (*upper).max(1) as f64);
+    let (low, high) = bounds.fold((f64::INFINITY, 1.0_f64), |(low, high), x| (low.min(x), high.max(x)));
+    // Whole decades below, and never less than one in all.
+    let low = 10.0_f64.powf((low * 0.99).log10().floor());
+    let high = (high * 1.3).max(low * 10.0);
+    svg(300, "distribution of waits", |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
+            .margin_right(24)
             .x_label_area_size(44)
-            .y_label_area_size(56)
-            .build_cartesian_2d((1.0f64..top.max(10.0) * 1.5).log_scale(), 0.0..1.0)?;
+            .y_label_area_size(62)
+            .build_cartesian_2d((low..high).log_scale(), 0.0..1.0)?;
         chart
             .configure_mesh()
             .light_line_style(TRANSPARENT)
             .bold_line_style(INK.mix(0.25))
             .axis_style(INK)
-            .label_style(label(13))
-            .x_label_formatter(&|us| crate::table::time((us * 1e3) as u64))
+            .label_style(label(14))
+            .y_labels(6)
+            .x_label_formatter(&|ns| short_time(*ns))
             .y_label_formatter(&|share| format!("{:.0} %", share * 100.0))
             .x_desc("wait, as the guest saw it")
             .y_desc("waits that were shorter")
             .draw()?;
-        for (i, row) in waiting.iter().enumerate() {
-            let total: u64 = row.wait.buckets.iter().map(|(_, c)| c).sum();
+        for row in waiting {
+            let total: u64 = row.wait.buckets.iter().map(|(_, n)| n).sum();
             let mut seen = 0;
-            let mut line = Vec::new();
-            for (upper, count) in &row.wait.buckets {
-                let x = (*upper as f64 / 1e3).max(1.0);
+            let mut line = vec![(low, 0.0)];
+            for (upper, n) in &row.wait.buckets {
+                let x = (*upper).max(1) as f64;
                 line.push((x, seen as f64 / total as f64));
-                seen += count;
+                seen += n;
                 line.push((x, seen as f64 / total as f64));
             }
-            let ink = colour(report, &row.variant);
-            chart.draw_series(LineSeries::new(line, ink.stroke_width(2)))?;
-            area.draw(&Text::new(
-                format!("{}, {}", row.variant, row.group),
-                (80, 14 + 18 * i as i32),
-                ("sans-serif", 14).into_font().color(&ink),
-            ))?;
+            line.push((high, 1.0));
+            chart.draw_series(LineSeries::new(line, colour(report, &row.variant).stroke_width(2)))?;
         }
         Ok(())
     })
     .map(Some)
 }
 
-/// Where the vCPUs' time went: running, or queued for a CPU. One bar per vCPU, first repetition.
+/// Ticks of the logarithmic axis are round.
+fn short_time(ns: f64) -> String {
+    table::time(ns.round() as u64).replace(".00 ", " ").replace(".0 ", " ")
+}
+
+/// Where the vCPUs' time went: running, queued for a CPU, or asleep; medians over the repetitions.
+///
+/// # Errors
+/// The plot cannot be drawn.
 pub fn vcpu_time(report: &Report, variant: &str) -> Result<Option<String>> {
-    let runs = summary::runs_of(report, variant);
-    let Some(run) = runs.first() else { return Ok(None) };
-    let vcpus: Vec<(String, f64, f64)> = run
-        .vms
-        .iter()
-        .flat_map(|vm| {
-            vm.vcpus
-                .iter()
-                .enumerate()
-                .map(move |(i, v)| (format!("{}/{i}", vm.name), v.run_ns as f64, v.queued_ns as f64))
-        })
-        .take(64)
-        .collect();
-    if vcpus.is_empty() {
+    let bars = bars(report, variant);
+    if bars.is_empty() {
         return Ok(None);
     }
-    let window = run.window_ns.max(1) as f64;
-    svg(70 + 15 * vcpus.len() as u32, |area| {
+    svg(64 + 16 * bars.len() as u32, "time of the vCPUs", |area| {
         let mut chart = ChartBuilder::on(area)
             .margin(8)
+            .margin_right(24)
             .x_label_area_size(44)
-            .y_label_area_size(80)
-            .build_cartesian_2d(0.0..1.0, 0.0..vcpus.len() as f64)?;
+            .y_label_area_size(room(bars.iter().map(|bar| bar.name.as_str())))
+            .build_cartesian_2d(0.0..1.0, 0.0..bars.len() as f64)?;
         chart
             .configure_mesh()
             .disable_mesh()
             .axis_style(INK)
-            .x_label_style(label(13))
+            .x_labels(6)
+            .x_label_style(label(14))
             .x_label_formatter(&|share| format!("{:.0} %", share * 100.0))
             .y_labels(0)
-            .x_desc("of the window: running (full), queued (pale), asleep (empty)")
+            .x_desc("of the measured window")
             .draw()?;
         let ink = colour(report, variant);
-        for (i, (name, ran, queued)) in vcpus.iter().enumerate() {
-            let y = (vcpus.len() - 1 - i) as f64;
-            let (ran, both) = ((ran / window).min(1.0), ((ran + queued) / window).min(1.0));
-            chart.draw_series([Rectangle::new([(0.0, y + 0.1), (ran, y + 0.9)], ink.filled())])?;
-            chart.draw_series([Rectangle::new([(ran, y + 0.1), (both, y + 0.9)], ink.mix(0.3).filled())])?;
+        for (i, bar) in bars.iter().enumerate() {
+            let y = (bars.len() - 1 - i) as f64;
+            let (ran, both) = (bar.ran.min(1.0), (bar.ran + bar.queued).min(1.0));
+            let told = (bar.ran + bar.steal).min(1.0);
+            chart.draw_series([
+                Rectangle::new([(0.0, y + 0.12), (ran, y + 0.88)], ink.filled()),
+                Rectangle::new([(ran, y + 0.12), (both, y + 0.88)], ink.mix(0.35).filled()),
+            ])?;
+            chart
+                .draw_series([PathElement::new([(told, y + 0.05), (told, y + 0.95)], INK.stroke_width(2))])?;
             let place = chart.backend_coord(&(0.0, y + 0.5));
-            area.draw(&Text::new(name.clone(), (8, place.1 - 6), label(12)))?;
+            area.draw(&Text::new(bar.name.clone(), (8, place.1 - 6), label(12)))?;
         }
         Ok(())
     })
     .map(Some)
+}
+
+/// One vCPU; shares of the window.
+struct Bar {
+    name: String,
+    ran: f64,
+    queued: f64,
+    steal: f64,
+}
+
+fn bars(report: &Report, variant: &str) -> Vec<Bar> {
+    let runs = summary::runs_of(report, variant);
+    let Some(first) = runs.first() else { return Vec::new() };
+    let median = |vm: usize, vcpu: usize, of: fn(&VcpuResult) -> u64| {
+        let share = |run: &&Run| {
+            let vcpu = run.vms.get(vm)?.vcpus.get(vcpu)?;
+            Some(of(vcpu) as f64 / run.window_ns.max(1) as f64)
+        };
+        stats::median(&runs.iter().filter_map(share).collect::<Vec<f64>>())
+    };
+    let vcpus =
+        first.vms.iter().enumerate().flat_map(|(i, vm)| (0..vm.vcpus.len()).map(move |j| (i, j, &vm.name)));
+    let bar = |(i, j, name): (usize, usize, &String)| Bar {
+        name: format!("{name}/{j}"),
+        ran: median(i, j, |v| v.run_ns),
+        queued: median(i, j, |v| v.queued_ns),
+        steal: median(i, j, |v| v.steal_ns),
+    };
+    vcpus.take(MOST_VCPUS).map(bar).collect()
 }

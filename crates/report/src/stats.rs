@@ -9,19 +9,32 @@ use std::collections::BTreeMap;
 /// Resamples of the bootstrap: enough for two digits of a 95 % interval.
 const RESAMPLES: usize = 2000;
 
+/// Pairs below which there is no interval: two of them resample to three different sets only.
+pub const FEWEST_PAIRS: usize = 3;
+
 /// Median; the mean of the middle two for an even number, 0 for none.
 pub fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => 0.0,
-        n if n % 2 == 1 => sorted[middle],
-        _ => (sorted[middle - 1] + sorted[middle]) / 2.0,
-    }
+    quantile(values, 0.5)
 }
 
-/// Half of the range as per cent of the median: what a reader expects of "± %", honest with few samples.
+/// Quantile (0 to 1) of samples, linear between neighbours; 0 for none.
+pub fn quantile(values: &[f64], q: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_unstable_by(f64::total_cmp);
+    at(&sorted, q)
+}
+
+/// [`quantile`] of sorted samples.
+fn at(sorted: &[f64], q: f64) -> f64 {
+    let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
+    let place = last as f64 * q.clamp(0.0, 1.0);
+    let (low, high) = (sorted[place.floor() as usize], sorted[place.ceil() as usize]);
+    // Exact where both are the same, so that constant samples have constant quantiles.
+    if low == high { low } else { low + (high - low) * place.fract() }
+}
+
+/// Half of the range as per cent of the median: what a reader expects of "± %", honest with few samples, where a
+/// standard deviation would pretend to know a distribution. 0 for fewer than two samples.
 pub fn spread_percent(values: &[f64]) -> f64 {
     let low = values.iter().copied().fold(f64::INFINITY, f64::min);
     let high = values.iter().copied().fold(f64::NEG_INFINITY, f64::max);
@@ -34,7 +47,7 @@ pub fn spread_percent(values: &[f64]) -> f64 {
 pub struct Ratio {
     /// Median of the variant over median of the baseline.
     pub point: f64,
-    /// Interval; `None` with fewer than three pairs, which say nothing about spread.
+    /// Interval; `None` with fewer than [`FEWEST_PAIRS`] pairs, which say nothing about spread.
     pub interval: Option<(f64, f64)>,
 }
 
@@ -47,7 +60,7 @@ pub fn ratio(pairs: &[(f64, f64)], seed: u64) -> Ratio {
         if below > 0.0 { median(&variant) / below } else { f64::NAN }
     };
     let point = of(pairs);
-    if pairs.len() < 3 || point.is_nan() {
+    if pairs.len() < FEWEST_PAIRS || point.is_nan() {
         return Ratio { point, interval: None };
     }
     let mut random = ChaCha8Rng::seed_from_u64(seed);
@@ -58,8 +71,9 @@ pub fn ratio(pairs: &[(f64, f64)], seed: u64) -> Ratio {
     };
     let mut ratios: Vec<f64> = (0..RESAMPLES).map(|_| resample()).filter(|r| r.is_finite()).collect();
     ratios.sort_unstable_by(f64::total_cmp);
-    let at = |q: f64| ratios.get(((ratios.len() - 1) as f64 * q).round() as usize).copied().unwrap_or(point);
-    Ratio { point, interval: Some((at(0.025), at(0.975))) }
+    // Every resample may have had a baseline of zero.
+    let interval = (!ratios.is_empty()).then(|| (at(&ratios, 0.025), at(&ratios, 0.975)));
+    Ratio { point, interval }
 }
 
 /// Adds histograms.
@@ -75,7 +89,8 @@ pub fn merge<'a>(histograms: impl IntoIterator<Item = &'a WaitHistogram>) -> Wai
     WaitHistogram { buckets: buckets.into_iter().collect(), max_ns }
 }
 
-/// Quantile (0 to 1) of a histogram in ns: the upper bound of the bucket where it falls.
+/// Quantile (0 to 1) of a histogram in ns: the upper bound of the bucket where it falls, but never more than the
+/// longest wait; 0 for an empty one.
 pub fn quantile_ns(histogram: &WaitHistogram, q: f64) -> u64 {
     let total: u64 = histogram.buckets.iter().map(|(_, count)| count).sum();
     let rank = (total as f64 * q).ceil().max(1.0) as u64;
@@ -83,7 +98,7 @@ pub fn quantile_ns(histogram: &WaitHistogram, q: f64) -> u64 {
     for (upper, count) in &histogram.buckets {
         seen += count;
         if seen >= rank {
-            return *upper;
+            return (*upper).min(histogram.max_ns.max(1));
         }
     }
     0
@@ -99,6 +114,12 @@ mod tests {
         assert_eq!(median(&[]), 0.0);
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median(&[4.0, 1.0]), 2.5);
+        assert_eq!(quantile(&[3.0, 1.0, 2.0], 0.75), 2.5);
+        assert_eq!(spread_percent(&[10.0]), 0.0);
+        assert_eq!(ratio(&[(1.0, 0.0); 4], 1).interval, None);
+        let rounded_up = WaitHistogram { buckets: vec![(1000, 1), (1064, 1)], max_ns: 1010 };
+        assert_eq!(quantile_ns(&rounded_up, 1.0), 1010);
+        assert_eq!(quantile_ns(&WaitHistogram::default(), 0.5), 0);
         assert_eq!(spread_percent(&[9.0, 10.0, 11.0]), 10.0);
         assert_eq!(ratio(&[(2.0, 1.0), (4.0, 2.0)], 1), Ratio { point: 2.0, interval: None });
     }
@@ -116,7 +137,29 @@ mod tests {
             prop_assert!(low <= high);
             prop_assert_eq!(first, ratio(&pairs, seed));
             let scaled: Vec<_> = pairs.iter().map(|(a, b)| (a * scale, b * scale)).collect();
-            prop_assert!((ratio(&scaled, seed).point - first.point).abs() < 1e-9 * first.point);
+            let scaled = ratio(&scaled, seed);
+            let near = |a: f64, b: f64| (a - b).abs() < 1e-9 * b;
+            let (scaled_low, scaled_high) = scaled.interval.unwrap();
+            prop_assert!(near(scaled.point, first.point) && near(scaled_low, low) && near(scaled_high, high));
+        }
+
+        /// Runs differ by a few per cent, as those of the lab do.
+        #[test]
+        fn intervals_hold_the_point(
+            noise in prop::collection::vec((0.97f64..1.03, 0.97f64..1.03), 3..12), gain in 0.5f64..3.0, seed: u64,
+        ) {
+            let pairs: Vec<_> = noise.iter().map(|(a, b)| (1e4 * gain * a, 1e4 * b)).collect();
+            let Ratio { point, interval } = ratio(&pairs, seed);
+            let (low, high) = interval.unwrap();
+            prop_assert!(low <= point && point <= high, "{point} is not in [{low}, {high}]");
+            prop_assert!(low >= 0.94 * gain && high <= 1.07 * gain);
+        }
+
+        #[test]
+        fn quantiles_are_ordered_and_within(values in prop::collection::vec(0.0f64..1e9, 1..40), a in 0.0f64..=1.0, b in 0.0f64..=1.0) {
+            let (low, high) = (quantile(&values, a.min(b)), quantile(&values, a.max(b)));
+            prop_assert!(low <= high * (1.0 + 1e-12));
+            prop_assert!(quantile(&values, 0.0) <= low && high <= quantile(&values, 1.0));
         }
 
         #[test]

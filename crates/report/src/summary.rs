@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! From runs to rows: one row per variant and group of VMs that do the same.
+//! From runs to rows: one row per variant and VM, or per variant and group of VMs that do the same.
 
 use crate::schema::{KvmCounters, Report, Run, VcpuResult, VmResult, WaitHistogram};
 use crate::stats::{self, Ratio};
 use std::collections::BTreeMap;
 
-/// A gap between baseline and bound below this share of the bound is no loss to win back.
+/// A bound that exceeds the baseline by less than this share leaves no loss to win back.
 const LOSS_WORTH_WINNING: f64 = 0.01;
 
 /// VMs of one pattern, size and entitlement under one variant. All figures are medians over the repetitions.
@@ -17,20 +17,28 @@ pub struct Row {
     pub group: String,
     /// VMs in the group.
     pub vms: usize,
+    /// Repetitions that count.
+    pub repetitions: usize,
     /// Name of one unit of work.
     pub unit: String,
     /// Units of work per second and VM.
     pub rate: f64,
-    /// Spread of the rate over the repetitions, per cent.
-    pub spread_percent: f64,
-    /// Against the baseline; `None` for the baseline itself.
+    /// Slowest and fastest repetition.
+    pub rate_range: (f64, f64),
+    /// Spread of the rate over the repetitions, per cent; `None` with fewer than two.
+    pub spread_percent: Option<f64>,
+    /// Against the baseline; `None` for the baseline itself, or if it has no repetition in common.
     pub ratio: Option<Ratio>,
+    /// Units of work per second and VM that could be had without waiting.
+    pub bound: Option<f64>,
     /// Rate as a share of the bound.
     pub of_bound: Option<f64>,
     /// The part won back of what the baseline loses against the bound.
     pub won_back: Option<f64>,
-    /// Waits of all repetitions together.
+    /// Waits of all repetitions together; its maximum is that of the worst repetition.
     pub wait: WaitHistogram,
+    /// Median over the repetitions of the median and of the 99th percentile of waits, in ns.
+    pub wait_ns: (u64, u64),
     /// CPUs used per VM, and the smallest and largest of any VM in any repetition.
     pub cpus_used: (f64, f64, f64),
     /// CPUs that one VM is entitled to.
@@ -56,6 +64,8 @@ pub struct Counts {
     pub ok: f64,
     /// Tried ones on the yielder's runqueue.
     pub same_rq: f64,
+    /// Tried ones on another runqueue.
+    pub other_rq: f64,
     /// Switches of vCPU threads.
     pub switches: f64,
     /// Moves of vCPU threads between CPUs.
@@ -64,19 +74,23 @@ pub struct Counts {
     pub steal_cpus: f64,
 }
 
-/// Rows in the order of the variants; within a variant in the order of the VMs.
+/// VMs that share a row: its name, and their places in a run.
+type Group = (String, Vec<usize>);
+
+/// Rows in the order of the variants, within a variant in that of the VMs; VMs that do the same share one.
 pub fn rows(report: &Report) -> Vec<Row> {
-    let groups = groups(report);
-    let baseline = report.variants.first().map(|v| v.name.as_str()).unwrap_or_default();
-    let mut rows = Vec::new();
-    for variant in &report.variants {
-        for (group, members) in &groups {
-            if let Some(row) = row(report, &variant.name, baseline, group, members) {
-                rows.push(row);
-            }
-        }
-    }
-    rows
+    rows_of(report, groups(report))
+}
+
+/// The same with one row for each VM.
+pub fn rows_per_vm(report: &Report) -> Vec<Row> {
+    let vms = report.runs.iter().find(|run| run.error.is_none()).map_or(&[][..], |run| &run.vms);
+    rows_of(report, vms.iter().enumerate().map(|(place, vm)| (vm.name.clone(), vec![place])).collect())
+}
+
+fn rows_of(report: &Report, groups: Vec<Group>) -> Vec<Row> {
+    let variants = report.variants.iter();
+    variants.flat_map(|v| groups.iter().filter_map(|group| row(report, &v.name, group))).collect()
 }
 
 /// Failed runs: variant, repetition and reason.
@@ -90,36 +104,68 @@ pub fn runs_of<'a>(report: &'a Report, variant: &str) -> Vec<&'a Run> {
     report.runs.iter().filter(|run| run.variant == variant && run.error.is_none()).collect()
 }
 
-/// VMs that do the same, by their places in a run.
-fn groups(report: &Report) -> Vec<(String, Vec<usize>)> {
-    let Some(run) = report.runs.iter().find(|run| run.error.is_none()) else { return Vec::new() };
-    let mut groups: Vec<(String, String, Vec<usize>)> = Vec::new();
-    for (place, vm) in run.vms.iter().enumerate() {
-        let kind = format!("{} {} {:.3}", vm.pattern, vm.vcpus.len(), vm.entitled_cpus);
-        match groups.iter_mut().find(|(known, ..)| *known == kind) {
-            Some((_, _, members)) => members.push(place),
-            None => groups.push((kind, vm.name.clone(), vec![place])),
-        }
-    }
-    let name = |vm: &VmResult, first: &str, n: usize| match n {
-        1 => first.to_string(),
-        _ => format!("{n} × {} {}", vm.vcpus.len(), vm.pattern),
+/// Counters of the whole host and of the schedulers: name, and the median for each variant that has it.
+pub fn host_counters(report: &Report) -> Vec<(String, Vec<Option<f64>>)> {
+    let all: Vec<Vec<BTreeMap<String, f64>>> = report
+        .variants
+        .iter()
+        .map(|v| runs_of(report, &v.name).into_iter().map(counters_of).collect())
+        .collect();
+    let mut names: Vec<&String> = all.iter().flatten().flat_map(BTreeMap::keys).collect();
+    names.sort_unstable();
+    names.dedup();
+    let median = |name: &String, runs: &Vec<BTreeMap<String, f64>>| {
+        let values: Vec<f64> = runs.iter().filter_map(|run| run.get(name).copied()).collect();
+        (!values.is_empty()).then(|| stats::median(&values))
     };
-    groups
-        .into_iter()
-        .map(|(_, first, members)| (name(&run.vms[members[0]], &first, members.len()), members))
-        .collect()
+    names.iter().map(|name| ((*name).clone(), all.iter().map(|runs| median(name, runs)).collect())).collect()
 }
 
-fn row(report: &Report, variant: &str, baseline: &str, group: &str, members: &[usize]) -> Option<Row> {
+fn counters_of(run: &Run) -> BTreeMap<String, f64> {
+    let seconds = run.window_ns.max(1) as f64 / 1e9;
+    let mut counters = run.extra.clone();
+    counters.insert("host: context switches per s".into(), run.context_switches as f64 / seconds);
+    counters.insert("host: moves between CPUs per s".into(), run.migrations as f64 / seconds);
+    counters
+}
+
+/// VMs that do the same.
+fn groups(report: &Report) -> Vec<Group> {
+    let Some(run) = report.runs.iter().find(|run| run.error.is_none()) else { return Vec::new() };
+    let mut kinds: Vec<(String, Vec<usize>)> = Vec::new();
+    for (place, vm) in run.vms.iter().enumerate() {
+        let kind = format!("{} {} {:.3}", vm.pattern, vm.vcpus.len(), vm.entitled_cpus);
+        match kinds.iter_mut().find(|(known, _)| *known == kind) {
+            Some((_, members)) => members.push(place),
+            None => kinds.push((kind, vec![place])),
+        }
+    }
+    let mut groups: Vec<Group> = Vec::new();
+    for (_, members) in kinds {
+        let vm = &run.vms[members[0]];
+        let mut name = match members.len() {
+            1 => vm.name.clone(),
+            n => format!("{n} × {} {}", vm.vcpus.len(), vm.pattern),
+        };
+        // Groups that differ only in what they are entitled to.
+        if groups.iter().any(|(known, _)| *known == name) {
+            name = format!("{name}, {:.2} CPUs", vm.entitled_cpus);
+        }
+        groups.push((name, members));
+    }
+    groups
+}
+
+fn row(report: &Report, variant: &str, (group, members): &Group) -> Option<Row> {
+    let baseline = &report.variants.first()?.name;
+    let is_baseline = variant == baseline;
     let runs = runs_of(report, variant);
     let first = runs.first()?.vms.get(*members.first()?)?;
     let in_run = |run: &Run, of: &dyn Fn(&VmResult) -> f64| {
         members.iter().filter_map(|i| run.vms.get(*i)).map(of).sum::<f64>() / members.len() as f64
     };
-    let medians = |of: &dyn Fn(&VmResult) -> f64| {
-        stats::median(&runs.iter().map(|run| in_run(run, of)).collect::<Vec<f64>>())
-    };
+    let medians =
+        |of: &dyn Fn(&Run) -> f64| stats::median(&runs.iter().map(|run| of(run)).collect::<Vec<f64>>());
     let rates: Vec<f64> = runs.iter().map(|run| in_run(run, &|vm| vm.rate)).collect();
     let rate = stats::median(&rates);
     let base: BTreeMap<u32, f64> =
@@ -129,46 +175,50 @@ fn row(report: &Report, variant: &str, baseline: &str, group: &str, members: &[u
         .zip(&rates)
         .filter_map(|(run, rate)| Some((*rate, *base.get(&run.repetition)?)))
         .collect();
-    let bounds = members.iter().filter_map(|i| {
-        let name = &runs.first()?.vms.get(*i)?.name;
-        report.bounds.iter().find(|bound| bound.vm == *name).map(|bound| bound.rate)
-    });
-    let bounds: Vec<f64> = bounds.collect();
-    let bound = (bounds.len() == members.len()).then(|| bounds.iter().sum::<f64>() / bounds.len() as f64);
     let base_rate = stats::median(&base.values().copied().collect::<Vec<f64>>());
-    let is_baseline = variant == baseline;
-    let won_back = bound.filter(|bound| !is_baseline && bound - base_rate > LOSS_WORTH_WINNING * bound);
+    let bound = bound(report, runs.first()?, members);
+    let to_win = bound
+        .filter(|bound| !is_baseline && !base.is_empty() && *bound > base_rate * (1.0 + LOSS_WORTH_WINNING));
+    let waits: Vec<WaitHistogram> = runs
+        .iter()
+        .map(|run| {
+            stats::merge(
+                members
+                    .iter()
+                    .filter_map(|i| run.vms.get(*i))
+                    .flat_map(|vm| vm.vcpus.iter().map(|vcpu| &vcpu.wait)),
+            )
+        })
+        .collect();
+    let wait_at = |q: f64| {
+        stats::median(&waits.iter().map(|wait| stats::quantile_ns(wait, q) as f64).collect::<Vec<f64>>())
+            as u64
+    };
     let used: Vec<f64> = runs
         .iter()
         .flat_map(|run| members.iter().filter_map(|i| run.vms.get(*i)).map(|vm| vm.cpus_used))
         .collect();
-    let everything = runs.iter().flat_map(|run| members.iter().filter_map(|i| run.vms.get(*i)));
-    let wait = stats::merge(everything.flat_map(|vm| vm.vcpus.iter().map(|vcpu| &vcpu.wait)));
-    let window = |vm: &VmResult| if vm.rate > 0.0 { vm.work as f64 / vm.rate } else { f64::INFINITY };
-    let seconds = stats::median(&runs.iter().map(|run| run.window_ns as f64 / 1e9).collect::<Vec<f64>>());
-    let per_vcpu = |of: fn(&VcpuResult) -> u64| {
-        medians(&move |vm: &VmResult| {
-            let seconds = if window(vm).is_finite() { window(vm) } else { seconds };
-            vm.vcpus.iter().map(of).sum::<u64>() as f64 / seconds
-        })
+    let per_vm = |of: &dyn Fn(&VmResult) -> u64| {
+        medians(&|run| in_run(run, &|vm| of(vm) as f64) * 1e9 / run.window_ns.max(1) as f64)
     };
-    let per_kvm = |of: fn(&KvmCounters) -> u64| medians(&move |vm: &VmResult| of(&vm.kvm) as f64 / seconds);
+    let per_vcpu = |of: fn(&VcpuResult) -> u64| per_vm(&move |vm| vm.vcpus.iter().map(of).sum());
+    let per_kvm = |of: fn(&KvmCounters) -> u64| per_vm(&move |vm| of(&vm.kvm));
     Some(Row {
         variant: variant.into(),
-        group: group.into(),
+        group: group.clone(),
         vms: members.len(),
+        repetitions: runs.len(),
         unit: first.unit.clone(),
         rate,
-        spread_percent: stats::spread_percent(&rates),
-        ratio: (!is_baseline).then(|| stats::ratio(&pairs, report.scenario.seed)),
+        rate_range: range(&rates),
+        spread_percent: (rates.len() > 1).then(|| stats::spread_percent(&rates)),
+        ratio: (!is_baseline && !pairs.is_empty()).then(|| stats::ratio(&pairs, report.scenario.seed)),
+        bound,
         of_bound: bound.map(|bound| rate / bound),
-        won_back: won_back.map(|bound| (rate - base_rate) / (bound - base_rate)),
-        wait,
-        cpus_used: (
-            medians(&|vm| vm.cpus_used),
-            used.iter().copied().fold(f64::INFINITY, f64::min),
-            used.iter().copied().fold(0.0, f64::max),
-        ),
+        won_back: to_win.map(|bound| (rate - base_rate) / (bound - base_rate)),
+        wait: stats::merge(&waits),
+        wait_ns: (wait_at(0.5), wait_at(0.99)),
+        cpus_used: (medians(&|run| in_run(run, &|vm| vm.cpus_used)), range(&used).0, range(&used).1),
         entitled_cpus: first.entitled_cpus,
         per_second: Counts {
             spins: per_vcpu(|v| v.spins),
@@ -178,11 +228,27 @@ fn row(report: &Report, variant: &str, baseline: &str, group: &str, members: &[u
             tried: per_kvm(|k| k.yield_tried),
             ok: per_kvm(|k| k.yield_ok),
             same_rq: per_kvm(|k| k.yield_same_rq),
+            other_rq: per_kvm(|k| k.yield_other_rq),
             switches: per_vcpu(|v| v.voluntary_switches + v.involuntary_switches),
             migrations: per_vcpu(|v| v.migrations),
             steal_cpus: per_vcpu(|v| v.steal_ns) / 1e9,
         },
     })
+}
+
+/// Mean bound of the members; `None` unless each has one.
+fn bound(report: &Report, run: &Run, members: &[usize]) -> Option<f64> {
+    let of = |place: &usize| {
+        let name = &run.vms.get(*place)?.name;
+        report.bounds.iter().find(|bound| bound.vm == *name && bound.rate > 0.0).map(|bound| bound.rate)
+    };
+    let rates: Option<Vec<f64>> = members.iter().map(of).collect();
+    rates.map(|rates| rates.iter().sum::<f64>() / rates.len() as f64)
+}
+
+fn range(values: &[f64]) -> (f64, f64) {
+    let low = values.iter().copied().fold(f64::INFINITY, f64::min);
+    (low, values.iter().copied().fold(f64::NEG_INFINITY, f64::max))
 }
 
 /// A made-up report for tests.
@@ -264,5 +330,44 @@ mod tests {
         report.runs[0].vms[0].rate = 1e9;
         assert!(rows(&report)[0].rate < 2000.0);
         assert_eq!(failed(&report), ["eevdf, repetition 1: boom"]);
+    }
+
+    #[test]
+    fn each_vm_has_its_row_too() {
+        let rows = rows_per_vm(&sample());
+        let names: Vec<&str> = rows.iter().map(|row| row.group.as_str()).collect();
+        assert_eq!(names, ["vm1", "vm2", "vm1", "vm2"]);
+        assert_eq!((rows[0].rate, rows[1].rate), (1002.0, 1004.0));
+        assert_eq!(rows[0].rate_range, (1000.0, 1004.0));
+        assert_eq!((rows[0].repetitions, rows[0].wait_ns), (5, (1000, 5000)));
+    }
+
+    #[test]
+    fn nothing_is_won_back_where_nothing_is_lost() {
+        let mut report = sample();
+        report.bounds.iter_mut().for_each(|bound| bound.rate = 1010.0);
+        let row = rows(&report).pop().unwrap();
+        assert!(row.won_back.is_none() && row.of_bound.unwrap() > 1.3);
+        report.bounds.pop();
+        assert!(rows(&report)[1].of_bound.is_none(), "a bound of half of the group is none");
+    }
+
+    #[test]
+    fn few_repetitions_have_no_interval_and_one_has_no_spread() {
+        let mut report = sample();
+        report.runs.retain(|run| run.repetition == 0);
+        let row = rows(&report).pop().unwrap();
+        assert!(row.spread_percent.is_none() && row.ratio.unwrap().interval.is_none());
+        report.runs.remove(0);
+        assert!(rows(&report)[0].ratio.is_none(), "no repetition in common");
+    }
+
+    #[test]
+    fn counters_of_schedulers_are_medians_of_their_variants() {
+        let mut report = sample();
+        report.runs[7].extra.insert("boosts".into(), 3.0);
+        let found = host_counters(&report);
+        assert_eq!(found[0], ("boosts".to_string(), vec![None, Some(3.0)]));
+        assert_eq!(found.len(), 3);
     }
 }

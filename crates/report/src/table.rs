@@ -1,57 +1,31 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tables for the terminal.
 
+pub use crate::format::{three, time};
+
+use crate::format::{NONE, count, cpus_range, legend, part, percent, ratio, spread};
 use crate::schema::Report;
-use crate::stats::quantile_ns;
 use crate::summary::{self, Row};
-use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
-use comfy_table::{CellAlignment, Table};
+use comfy_table::{CellAlignment, ContentArrangement, LineStyle, Table, TableStyle};
 use std::fmt::Write;
 
-/// A time with three significant digits.
-pub fn time(ns: u64) -> String {
-    match ns {
-        0 => "0".into(),
-        1..=999 => format!("{ns} ns"),
-        1_000..=999_999 => format!("{} µs", three(ns as f64 / 1e3)),
-        1_000_000..=999_999_999 => format!("{} ms", three(ns as f64 / 1e6)),
-        _ => format!("{} s", three(ns as f64 / 1e9)),
-    }
-}
+/// Columns of the narrowest terminal that shows the tables whole.
+pub const WIDTH: u16 = 120;
 
-/// A number with about three significant digits, and no fewer than its integer part has.
-pub fn three(value: f64) -> String {
-    match value.abs() {
-        0.0 => "0".into(),
-        v if v < 10.0 => format!("{value:.2}"),
-        v if v < 100.0 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
-    }
-}
+/// A rule below the header and none else.
+const RULED: TableStyle = TableStyle::new().header_separator(LineStyle::new('─', '─', '─', '─'));
 
-/// `1.234 [1.200, 1.260]`.
-pub fn ratio(row: &Row) -> String {
-    match row.ratio {
-        None => "baseline".into(),
-        Some(ratio) => match ratio.interval {
-            Some((low, high)) => format!("{:.3} [{low:.3}, {high:.3}]", ratio.point),
-            None => format!("{:.3}", ratio.point),
-        },
-    }
-}
-
-fn percent(share: Option<f64>) -> String {
-    share.map_or_else(|| "–".into(), |s| format!("{:.1} %", s * 100.0))
-}
-
-/// A plain table; all columns but the first `left` are numbers.
+/// A plain table of at most [`WIDTH`] columns; all but the first `left` are numbers.
 pub fn plain(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let mut table = Table::new();
-    table.load_style(UTF8_HORIZONTAL_ONLY).set_header(header);
+    table.load_style(RULED).set_header(header).set_width(WIDTH);
+    table.set_content_arrangement(ContentArrangement::Dynamic);
     for row in rows {
         table.add_row(row);
     }
     for (i, column) in table.column_iter_mut().enumerate() {
+        // The rule's junctions already take a column each.
+        column.set_padding((0, 1));
         if i >= left {
             column.set_cell_alignment(CellAlignment::Right);
         }
@@ -62,38 +36,46 @@ pub fn plain(header: &[&str], left: usize, rows: impl IntoIterator<Item = Vec<St
 /// Everything that a reader must know before he believes a number.
 pub fn header(report: &Report) -> String {
     let (s, m) = (&report.scenario, &report.machine);
-    let mut text = String::new();
-    let _ = writeln!(text, "{} — {}", s.name, s.title);
+    let mut text = format!("{} — {}\n", s.name, s.title);
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(text, "  {name:<10} {value}");
+    };
+    let nodes = if m.nodes == 1 { "node" } else { "nodes" };
+    line(
+        "host",
+        format!(
+            "Linux {} on {}, {} CPUs, {} LLC, {} {nodes}, SMT {}",
+            m.kernel, m.cpu_model, m.cpus, m.llcs, m.nodes, m.smt
+        ),
+    );
     let speed =
         if m.cpu_ips > 0.0 { format!(", {:.0} MIPS per CPU", m.cpu_ips / 1e6) } else { String::new() };
-    let _ = writeln!(
-        text,
-        "  host       Linux {} on {}, {} CPUs, {} LLC, {} node(s), SMT {}",
-        m.kernel, m.cpu_model, m.cpus, m.llcs, m.nodes, m.smt
+    let emulator = if m.emulator.is_empty() { String::new() } else { format!(", QEMU {}", m.emulator) };
+    line("machine", format!("{}{speed}, dilation {}{emulator}", m.accel, s.dilation));
+    line("KVM", format!("{}; PLE: {}; {}", m.kvm_vendor, m.ple, m.apicv));
+    line(
+        "layout",
+        format!(
+            "{:.2} vCPUs per CPU, placement {}, cgroups {}, seed {}",
+            s.overcommit, s.placement, s.cgroups, s.seed
+        ),
     );
-    let _ = writeln!(
-        text,
-        "  machine    {}{speed}, dilation {}{}",
-        m.accel,
-        s.dilation,
-        if m.emulator.is_empty() { String::new() } else { format!(", QEMU {}", m.emulator) }
-    );
-    let _ = writeln!(text, "  KVM        {}; PLE: {}; {}", m.kvm_vendor, m.ple, m.apicv);
-    let _ = writeln!(
-        text,
-        "  layout     {:.2} vCPUs per CPU, placement {}, cgroups {}, seed {}",
-        s.overcommit, s.placement, s.cgroups, s.seed
-    );
-    if let Some(i) = &report.instrument {
-        let _ = writeln!(
-            text,
-            "  instrument fixed loop differs by {:.2} % between idle and busy neighbours (limit 3 %)",
-            i.loop_skew_percent
-        );
-        for row in &i.turns {
-            let limit =
-                if row.limit_ns > 0 { format!(" (limit {})", time(row.limit_ns)) } else { String::new() };
-            let _ = writeln!(text, "             {:<52} {:>8}{limit}", row.name, time(row.p50_ns));
+    match &report.instrument {
+        None => line("instrument", "not checked: this is no machine of the lab".into()),
+        Some(i) => {
+            let skew = i.loop_skew_percent;
+            line(
+                "instrument",
+                format!("fixed loop differs by {skew:.2} % between idle and busy neighbours (limit 3 %)"),
+            );
+            for row in &i.turns {
+                let limit = match row.limit_ns {
+                    0 => String::new(),
+                    limit if row.p50_ns > limit => format!(" (limit {}: EXCEEDED)", time(limit)),
+                    limit => format!(" (limit {})", time(limit)),
+                };
+                line("", format!("{:<52} {:>8}{limit}", row.name, time(row.p50_ns)));
+            }
         }
     }
     text
@@ -103,34 +85,57 @@ pub fn header(report: &Report) -> String {
 pub fn alarms(report: &Report) -> String {
     let mut text = String::new();
     if let Some(failure) = &report.failure {
-        let _ = writeln!(text, "FAILED: {}", failure.reason);
+        let _ = writeln!(text, "FAILED: {}", printable(&failure.reason));
         for line in &failure.console {
-            let _ = writeln!(text, "  | {line}");
+            let _ = writeln!(text, "  | {}", printable(line));
         }
     }
-    for complaint in report.instrument.iter().flat_map(|i| &i.complaints) {
-        let _ = writeln!(text, "THE INSTRUMENT IS OUT OF ITS LIMITS: {complaint}");
+    if let Some(instrument) = &report.instrument {
+        for complaint in &instrument.complaints {
+            let _ = writeln!(text, "THE INSTRUMENT IS OUT OF ITS LIMITS: {complaint}");
+        }
+        if !instrument.ok && instrument.complaints.is_empty() {
+            let _ = writeln!(text, "THE INSTRUMENT IS OUT OF ITS LIMITS");
+        }
     }
     for run in summary::failed(report) {
-        let _ = writeln!(text, "RUN NOT COUNTED: {run}");
+        let _ = writeln!(text, "RUN NOT COUNTED: {}", printable(&run));
     }
     text
 }
 
-/// The whole report for a terminal of 120 columns.
+/// Consoles hold escape sequences, which must not reach a terminal.
+fn printable(line: &str) -> String {
+    line.trim_end().chars().map(|c| if c.is_control() && c != '\t' { '·' } else { c }).collect()
+}
+
+/// The whole report for a terminal of [`WIDTH`] columns.
 pub fn render(report: &Report) -> String {
     let rows = summary::rows(report);
     let mut text = alarms(report) + &header(report) + "\n";
     if rows.is_empty() {
-        return text;
+        return text + "no run to show\n";
     }
-    text += &plain(
+    text += &format!("{}\n\n{}\n", main_table(report, &rows), legend(&rows));
+    text += &bounds(report);
+    text += &format!("\nper second and VM\n{}\n", kvm_table(&rows));
+    text += &format!("\nCPUs of one VM; switches and moves of its vCPUs per second\n{}\n", cpu_table(&rows));
+    let extra = host_table(report);
+    if !extra.is_empty() {
+        text += &format!("\nhost and schedulers\n{extra}\n");
+    }
+    text
+}
+
+fn main_table(report: &Report, rows: &[Row]) -> String {
+    let baseline = report.variants.first().map(|v| v.name.as_str());
+    plain(
         &[
             "variant",
             "VMs",
             "work per s and VM",
             "spread",
-            "ratio to baseline [95 %]",
+            "ratio [95 %]",
             "of bound",
             "won back",
             "wait p50",
@@ -143,71 +148,98 @@ pub fn render(report: &Report) -> String {
                 row.variant.clone(),
                 row.group.clone(),
                 format!("{} {}", three(row.rate), row.unit),
-                format!("±{:.1} %", row.spread_percent),
-                ratio(row),
+                spread(row),
+                ratio(row, baseline == Some(&row.variant)),
                 percent(row.of_bound),
                 percent(row.won_back),
-                time(quantile_ns(&row.wait, 0.5)),
-                time(quantile_ns(&row.wait, 0.99)),
+                time(row.wait_ns.0),
+                time(row.wait_ns.1),
                 time(row.wait.max_ns),
             ]
         }),
-    );
-    text += "\n\nper second and VM\n";
-    text += &plain(
+    )
+}
+
+fn kvm_table(rows: &[Row]) -> String {
+    plain(
         &[
             "variant",
             "VMs",
+            "spin turns",
             "PAUSE exits",
             "all exits",
             "on_spin",
-            "yields",
-            "delivered",
+            "yields tried",
+            "ok",
             "same rq",
-            "switches",
-            "moves",
-            "CPUs used (of)",
-            "steal",
+            "other rq",
         ],
         2,
         rows.iter().map(|row| {
             let c = &row.per_second;
-            let part =
-                |of: f64| if c.tried > 0.0 { format!("{:.0} %", of / c.tried * 100.0) } else { "–".into() };
             vec![
                 row.variant.clone(),
                 row.group.clone(),
-                three(c.pause_exits),
-                three(c.exits),
-                three(c.on_spin),
-                three(c.tried),
-                part(c.ok),
-                part(c.same_rq),
-                three(c.switches),
-                three(c.migrations),
-                format!("{:.2} ({:.2})", row.cpus_used.0, row.entitled_cpus),
-                format!("{:.2}", c.steal_cpus),
+                count(c.spins),
+                count(c.pause_exits),
+                count(c.exits),
+                count(c.on_spin),
+                count(c.tried),
+                part(c.ok, c.tried),
+                part(c.same_rq, c.tried),
+                part(c.other_rq, c.tried),
             ]
         }),
-    );
-    text.push('\n');
-    if !report.bounds.is_empty() {
-        let mut seen = Vec::new();
-        for bound in &report.bounds {
-            let line = format!(
-                "bound: {:.0} per s, limited by {} ({:.2} CPUs of share, {} of CPU per unit)",
-                bound.rate,
-                bound.limited_by,
-                bound.share_cpus,
-                time(bound.cpu_ns_per_unit as u64)
-            );
-            if !seen.contains(&line) {
-                let _ = writeln!(text, "{line}");
-                seen.push(line);
-            }
+    )
+}
+
+fn cpu_table(rows: &[Row]) -> String {
+    plain(
+        &["variant", "VMs", "used", "min..max", "entitled", "steal", "switches", "moves"],
+        2,
+        rows.iter().map(|row| {
+            let c = &row.per_second;
+            vec![
+                row.variant.clone(),
+                row.group.clone(),
+                format!("{:.2}", row.cpus_used.0),
+                cpus_range(row),
+                format!("{:.2}", row.entitled_cpus),
+                format!("{:.2}", c.steal_cpus),
+                count(c.switches),
+                count(c.migrations),
+            ]
+        }),
+    )
+}
+
+/// Counters that are nobody's but the scheduler's or the host's; a row each, as variants differ in what they have.
+fn host_table(report: &Report) -> String {
+    let counters = summary::host_counters(report);
+    let figure = |value: Option<f64>| value.map_or_else(|| NONE.into(), count);
+    let names: Vec<&str> = report.variants.iter().map(|v| v.name.as_str()).collect();
+    let rows = counters.into_iter().map(|(name, values)| {
+        std::iter::once(name).chain(values.into_iter().map(figure)).collect::<Vec<String>>()
+    });
+    plain(&[&["counter"], &names[..]].concat(), 1, rows)
+}
+
+fn bounds(report: &Report) -> String {
+    let mut lines: Vec<(String, Vec<&str>)> = Vec::new();
+    for bound in &report.bounds {
+        let line = format!(
+            "{} per s, limited by {} ({:.2} CPUs of share, {} of CPU time per unit)",
+            three(bound.rate),
+            bound.limited_by,
+            bound.share_cpus,
+            time(bound.cpu_ns_per_unit as u64)
+        );
+        match lines.iter_mut().find(|(known, _)| *known == line) {
+            Some((_, vms)) => vms.push(&bound.vm),
+            None => lines.push((line, vec![&bound.vm])),
         }
     }
-    text
+    lines.iter().map(|(line, vms)| format!("Bound of {}: {line}.\n", vms.join(", "))).collect()
 }
 
 #[cfg(test)]
@@ -217,28 +249,65 @@ mod tests {
     #[test]
     fn tables_hold_what_matters() {
         let text = render(&summary::sample());
-        for expected in
-            ["eevdf", "ours", "1.400 [", "2 × 4 lock", "seed 0", "limit 5 ns", "PAUSE exits", "of bound"]
-        {
+        for expected in [
+            "eevdf",
+            "ours",
+            "1.400 [",
+            "2 × 4 lock",
+            "seed 0",
+            "limit 5 ns",
+            "PAUSE exits",
+            "of bound",
+            "entitled",
+            "Bound of vm1, vm2: 1500 per s",
+            "Medians of 5 repetitions",
+            "context switches",
+        ] {
             assert!(text.contains(expected), "no {expected:?} in\n{text}");
         }
-        assert!(!text.contains("FAILED"));
+        assert!(!text.contains("FAILED") && !text.contains('\x1b'));
     }
 
     #[test]
     fn failures_come_first() {
         let mut report = summary::sample();
-        report.failure =
-            Some(crate::schema::Failure { reason: "a panic".into(), console: vec!["Oops".into()] });
+        let console = vec!["\x1b[31mOops\r".into()];
+        report.failure = Some(crate::schema::Failure { reason: "a panic".into(), console });
         report.runs.clear();
-        assert!(render(&report).starts_with("FAILED: a panic\n  | Oops"));
+        assert!(render(&report).starts_with("FAILED: a panic\n  | ·[31mOops\n"));
     }
 
     #[test]
-    fn numbers_keep_three_digits() {
-        assert_eq!(time(1_234), "1.23 µs");
-        assert_eq!(time(12_345_678), "12.3 ms");
-        assert_eq!(three(1234.5), "1234");
-        assert_eq!(three(0.0), "0");
+    fn an_instrument_out_of_limits_is_never_silent() {
+        let mut report = summary::sample();
+        report.instrument.as_mut().unwrap().ok = false;
+        assert!(render(&report).starts_with("THE INSTRUMENT IS OUT OF ITS LIMITS\n"));
+    }
+
+    #[test]
+    fn tables_fit_the_terminal() {
+        let mut report = summary::sample();
+        let long = "handoff-without-redirection";
+        report.variants[1].name = long.into();
+        for run in &mut report.runs {
+            run.vms.iter_mut().for_each(|vm| vm.unit = "round trips".into());
+            if run.variant == "ours" {
+                run.variant = long.into();
+            }
+        }
+        let rows = summary::rows(&report);
+        let narrow = main_table(&summary::sample(), &summary::rows(&summary::sample()));
+        assert_eq!(narrow.lines().count(), 4, "a usual row needs no second line:\n{narrow}");
+        for table in [
+            main_table(&report, &rows),
+            kvm_table(&rows),
+            cpu_table(&rows),
+            host_table(&report),
+            legend(&rows),
+        ] {
+            for line in table.lines() {
+                assert!(line.chars().count() <= usize::from(WIDTH), "too wide:\n{line}");
+            }
+        }
     }
 }
