@@ -10,7 +10,7 @@ mod tuning;
 use crate::instrument::Clock;
 use crate::protocol::Event;
 use crate::scenario::{Cgroups, Placement, Scenario, Variant, Vm};
-use crate::task;
+use crate::task::{self, now_ns};
 use anyhow::{Context, Result, bail};
 use overbook_probe::Probe;
 use overbook_report::schema::Run;
@@ -178,6 +178,7 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
     // The controller should not wait behind the vCPUs that it measures. Where it may not be real-time (no root),
     // the window is longer than asked for, and rates are still right: each is over its own window.
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
+    wait_until_online(guests, &memories)?;
     sleep(Duration::from_secs_f64(scenario.measure.settle_seconds * scenario.host.dilation));
     let before = Sample::take(&memories, &vms, host.probe.as_ref());
     sleep(Duration::from_secs_f64(scenario.measure.seconds * scenario.host.dilation));
@@ -196,6 +197,21 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
     drop(vms);
     groups.remove().context("a VM's cgroup could not be removed")?;
     Ok(run)
+}
+
+/// Guests start by waiting, with PAUSE, until all their vCPUs are up; none of that belongs to a measurement.
+fn wait_until_online(guests: &[Guest], memories: &[GuestMemory]) -> Result<()> {
+    const PATIENCE_NS: u64 = 60_000_000_000;
+    let start = now_ns();
+    for (guest, memory) in guests.iter().zip(memories) {
+        while memory.online()? < guest.vm.vcpus {
+            if now_ns() - start > PATIENCE_NS {
+                bail!("{}: not all vCPUs came up within a minute", guest.name);
+            }
+            sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -76,8 +76,9 @@ pub struct Host {
     pub memory_mb: u32,
     /// Emulated speed: all CPUs together run 10^9 / 2^shift instructions per second of model time. 0 to 6.
     pub shift: u32,
-    /// Period of the heartbeat that ends emulator turns, in µs of model time. 0 switches it off.
-    pub heartbeat_us: u32,
+    /// Period of the heartbeat that ends emulator turns, in µs of model time. 0 switches it off; by default
+    /// 40 ÷ `cpus`, at least 2.
+    pub heartbeat_us: Option<u32>,
     /// Stretches scheduler slices and guest sections together. 0.1 to 100.
     pub dilation: f64,
 }
@@ -207,9 +208,16 @@ impl Default for Host {
             smt: 1,
             memory_mb: 1024,
             shift: 1,
-            heartbeat_us: 10,
+            heartbeat_us: None,
             dilation: 1.0,
         }
+    }
+}
+
+impl Host {
+    /// The heartbeat in force, in microseconds; 0 is none. By default all CPUs together take 40 µs of turns.
+    pub fn heartbeat_us(&self) -> u32 {
+        self.heartbeat_us.unwrap_or((40 / self.cpus.max(1)).max(2))
     }
 }
 
@@ -355,7 +363,7 @@ impl Scenario {
         range(&["host", "smt"], host.smt, 1, 2)?;
         range(&["host", "memory_mb"], host.memory_mb, 512, 16384)?;
         range(&["host", "shift"], host.shift, 0, 6)?;
-        range(&["host", "heartbeat_us"], host.heartbeat_us, 0, 10_000)?;
+        range(&["host", "heartbeat_us"], host.heartbeat_us(), 0, 10_000)?;
         range(&["host", "dilation"], host.dilation, 0.1, 100.0)?;
         if host.llcs == 0 || !host.cpus.is_multiple_of(host.llcs * host.smt) {
             return mistake(

@@ -52,7 +52,7 @@ fn vm<'a>(report: &'a Report, variant: &str, name: &str) -> &'a VmResult {
 fn smoke(series: &str) {
     let report = run(&scenario("smoke.toml"), &["--kernel", series]);
     assert!(report.machine.kernel.starts_with(series), "{}", report.machine.kernel);
-    assert_eq!(report.machine.cpus, 2);
+    assert_eq!(report.machine.cpus, 4);
     assert!(report.instrument.as_ref().unwrap().ok);
     assert_eq!(summary::failed(&report), Vec::<String>::new());
     for variant in ["eevdf", "next-buddy"] {

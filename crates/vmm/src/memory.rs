@@ -179,6 +179,15 @@ impl GuestMemory {
         Ok(())
     }
 
+    /// vCPUs that have come up and take interrupts.
+    ///
+    /// # Errors
+    /// The memory is not a guest's.
+    pub fn online(&self) -> Result<u32> {
+        let offset = std::mem::offset_of!(abi::ob_shared, online) as u64;
+        Ok(self.map.read_obj(GuestAddress(u64::from(abi::OB_SHARED) + offset))?)
+    }
+
     /// The counters of one vCPU. The guest may be running: words are whole, but not of one instant.
     ///
     /// # Errors

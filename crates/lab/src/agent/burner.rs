@@ -4,8 +4,9 @@
 use crate::task;
 use anyhow::Result;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 /// Burners, until dropped.
 pub struct Burners {
@@ -13,21 +14,26 @@ pub struct Burners {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// Starts one SCHED_IDLE burner on every CPU.
+/// Starts one SCHED_IDLE burner on every CPU, and waits until all of them burn.
 pub fn start(cpus: &[u32]) -> Result<Burners> {
     let stop = Arc::new(AtomicBool::new(false));
+    let burning = Arc::new(AtomicUsize::new(0));
     let mut threads = Vec::new();
     for &cpu in cpus {
-        let stop = stop.clone();
+        let (stop, burning) = (stop.clone(), burning.clone());
         threads.push(thread::Builder::new().name(format!("burner/{cpu}")).spawn(move || {
             if task::bind(0, &[cpu]).and_then(|()| task::set_policy(libc::SCHED_IDLE, 0)).is_err() {
                 return;
             }
+            burning.fetch_add(1, Ordering::Relaxed);
             while !stop.load(Ordering::Relaxed) {
                 task::turns(200);
                 look_into_the_kernel();
             }
         })?);
+    }
+    while burning.load(Ordering::Relaxed) < cpus.len() {
+        thread::sleep(Duration::from_millis(1));
     }
     Ok(Burners { stop, threads })
 }
