@@ -140,7 +140,7 @@ impl Boot<'_> {
         }
         if self.accel == Accel::Icount {
             // Self-tests and certificates that nobody here uses, and that take an emulated CPU a second.
-            line += " initcall_blacklist=load_system_certificate_list,jent_mod_init";
+            line += " cryptomgr.notests initcall_blacklist=load_system_certificate_list,jent_mod_init";
             // The TSC is the instruction count, so there is nothing to watch over.
             line += " tsc=reliable random.trust_cpu=on";
         }

@@ -90,6 +90,34 @@ pub fn counts(pid: i32, tid: i32) -> Result<TaskCounts> {
     })
 }
 
+/// Waits until no task but this process's has used the CPUs for a moment: a kernel goes on initializing for a
+/// while after init has started. Gives up after some seconds; the self-check tells if that mattered.
+pub fn wait_for_quiet() {
+    let window = Duration::from_millis(50);
+    for _ in 0..100 {
+        let (before, start) = (others_run_ns(), now_ns());
+        std::thread::sleep(window);
+        let used = others_run_ns().saturating_sub(before);
+        if used < (now_ns() - start) / 50 {
+            return;
+        }
+    }
+    log::warn!("the machine does not come to rest");
+}
+
+/// Run time of all tasks but this process's.
+fn others_run_ns() -> u64 {
+    let own = std::process::id().to_string();
+    let Ok(processes) = fs::read_dir("/proc") else { return 0 };
+    let run_ns = |dir: fs::DirEntry| {
+        let name = dir.file_name();
+        let name = name.to_str().filter(|n| n.as_bytes()[0].is_ascii_digit() && **n != own)?;
+        let schedstat = fs::read_to_string(format!("/proc/{name}/schedstat")).ok()?;
+        schedstat.split_whitespace().next()?.parse::<u64>().ok()
+    };
+    processes.flatten().filter_map(run_ns).sum()
+}
+
 /// Context switches of the whole host since boot.
 pub fn context_switches() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();

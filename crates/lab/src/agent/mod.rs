@@ -8,6 +8,7 @@ use crate::describe;
 use crate::experiment::{self, Host};
 use crate::instrument;
 use crate::protocol::{EVENT_PORT, Event, JOB_FILE, Job, Task};
+use crate::task;
 use anyhow::{Context, Result};
 use std::fs::File;
 use std::io::Write;
@@ -38,6 +39,7 @@ fn work(port: &mut Port) -> Result<()> {
     let job: Job = serde_json::from_str(&text).context("the job is not readable")?;
     system::load_modules()?;
     let cpus = describe::online_cpus()?;
+    task::wait_for_quiet();
     let trial = matches!(job.task, Task::Trial);
     let _burners = burner::start(&cpus)?;
     let clock = instrument::Clock::calibrate()?;
