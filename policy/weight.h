@@ -50,4 +50,39 @@ static inline ovb_u64 ovb_weighted(ovb_u64 ns, ovb_u32 weight)
 	return ovb_mul_shr_sat(ns, 0xffffffffu / weight, 22);
 }
 
+/*
+ * Effective weights: a task's weight times the share of its group, of that group's group, and so
+ * on. Four bits finer than weights, so that a VM of many vCPUs does not lose its share to rounding.
+ */
+#define OVB_EFFECTIVE_SHIFT  4u
+#define OVB_EFFECTIVE_NICE_0 (OVB_WEIGHT_NICE_0 << OVB_EFFECTIVE_SHIFT)
+
+/* weight ÷ total of `effective`: what a member of `weight` has of its group. 1 at least. */
+static inline ovb_u32 ovb_effective(ovb_u32 effective, ovb_u32 weight, ovb_u32 total)
+{
+	ovb_u32 coarse, rest, part;
+
+	if (weight >= total)
+		return effective ? effective : 1;
+	/* A fraction of 2^30 from two divisions of 32 bits; total is below 2^17 for 128 tasks. */
+	while (total > 0x1ffff) {
+		weight >>= 1;
+		total >>= 1;
+	}
+	coarse = (weight << 15) / total;
+	rest = (weight << 15) % total;
+	part = (ovb_u32)(((ovb_u64)effective * (coarse << 15 | (rest << 15) / total)) >> 30);
+	return part ? part : 1;
+}
+
+/* ns of real time as virtual time at an effective weight. Saturates; see ovb_weighted(). */
+static inline ovb_u64 ovb_weighted_effective(ovb_u64 ns, ovb_u32 effective)
+{
+	if (!effective)
+		effective = 1;
+	if (effective == OVB_EFFECTIVE_NICE_0)
+		return ns;
+	return ovb_mul_shr_sat(ns, 0xffffffffu / effective, 32 - 10 - OVB_EFFECTIVE_SHIFT);
+}
+
 #endif

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Hand-off (ours): the target runs next on the yielder's CPU and inherits the rest of the
+ * yielder's turn, on the yielder's account. Nobody outside the VM waits longer than he would have
+ * without the yield, but for the least grant, and the VM's virtual time grows by exactly what its
+ * vCPUs run: the yielder pays for the whole grant when it yields and gets back what was not used.
+ *
+ *   yielder's vtime += weighted(grant)          at the yield
+ *   target runs u:  donor's part = min(u, grant), the rest is the target's own
+ *   yielder's vtime −= weighted(grant − donor's part)   when the target stops
+ */
+#ifndef OVERBOOK_POLICY_HANDOFF_H
+#define OVERBOOK_POLICY_HANDOFF_H
+
+#include "types.h"
+
+/* Who stops after `used` ns on a grant: how much of it is the donor's, and what he gets back. */
+struct ovb_handoff_bill {
+	/* ns that the donor pays. */
+	ovb_u64 donor;
+	/* ns that the runner pays himself. */
+	ovb_u64 own;
+	/* ns of the grant that go back to the donor. */
+	ovb_u64 refund;
+};
+
+/*
+ * ns granted: what is left of the yielder's turn, at least `least` (the yielder may be at the very
+ * end of its turn, and a target that is preempted at once helps nobody), at most `slice`.
+ */
+static inline ovb_u64 ovb_handoff_grant(ovb_u64 left, ovb_u64 least, ovb_u64 slice)
+{
+	if (left < least)
+		left = least;
+	return left > slice ? slice : left;
+}
+
+/* Splits `used` ns. donor + refund = grant and donor + own = used, always. */
+static inline void ovb_handoff_settle(ovb_u64 grant, ovb_u64 used, struct ovb_handoff_bill *bill)
+{
+	bill->donor = used < grant ? used : grant;
+	bill->own = used - bill->donor;
+	bill->refund = grant - bill->donor;
+}
+
+/*
+ * Nonzero if a target that is queued where the yielder's CPU does not usually look is worth the
+ * move: it would wait longer than the move costs.
+ */
+static inline int ovb_handoff_pays(ovb_u64 expected_wait_ns, ovb_u64 move_cost_ns)
+{
+	return expected_wait_ns > move_cost_ns;
+}
+
+#endif
