@@ -4,20 +4,14 @@
 
 use anyhow::Result;
 use std::env;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const POLICY: &str = "../../policy";
 
 fn main() -> Result<()> {
     println!("cargo:rerun-if-changed={POLICY}");
-    if env::var_os("LIBCLANG_PATH").is_none() {
-        // Debian keeps libclang in a folder per LLVM version, which clang-sys finds only through llvm-config.
-        let newest = (14..30).rev().map(|v| format!("/usr/lib/llvm-{v}/lib")).find(|d| Path::new(d).is_dir());
-        if let Some(dir) = newest {
-            // SAFETY: a build script's main thread, before any other thread exists.
-            unsafe { env::set_var("LIBCLANG_PATH", dir) };
-        }
-    }
+    // SAFETY: a build script's main thread, before any other thread exists.
+    unsafe { overbook_build::find_libclang() };
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let wrappers = out.join("wrappers.c");
     bindgen::Builder::default()

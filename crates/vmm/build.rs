@@ -37,14 +37,8 @@ fn build_guest(elf: &Path) -> Result<()> {
 }
 
 fn bind_abi(file: &Path) -> Result<()> {
-    if env::var_os("LIBCLANG_PATH").is_none() {
-        // Debian keeps libclang in a folder per LLVM version, which clang-sys finds only through llvm-config.
-        let newest = (14..30).rev().map(|v| format!("/usr/lib/llvm-{v}/lib")).find(|d| Path::new(d).is_dir());
-        if let Some(dir) = newest {
-            // SAFETY: a build script's main thread, before any other thread exists.
-            unsafe { env::set_var("LIBCLANG_PATH", dir) };
-        }
-    }
+    // SAFETY: a build script's main thread, before any other thread exists.
+    unsafe { overbook_build::find_libclang() };
     let text = bindgen::Builder::default()
         .header("guest/abi.h")
         .clang_arg("-std=gnu23")

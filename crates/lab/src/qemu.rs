@@ -313,7 +313,7 @@ mod tests {
         let text = line(&host, Accel::Icount);
         assert!(text.contains("-smp cpus=8,sockets=4,cores=1,threads=2"), "{text}");
         assert!(text.contains("-numa node,nodeid=1,memdev=node1,cpus=4-7"), "{text}");
-        assert!(text.contains("interval=10") && text.contains("-seed 7"), "{text}");
+        assert!(text.contains("interval=5") && text.contains("-seed 7"), "{text}");
         let kvm = line(&host, Accel::Kvm);
         assert!(!kvm.contains("icount") && !kvm.contains("setcpuid"), "{kvm}");
     }

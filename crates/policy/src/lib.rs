@@ -8,9 +8,10 @@ mod ffi {
 }
 
 pub use ffi::{
-    OVB_DEBOOST_INTERVAL_NS, OVB_DEBOOST_REVERSAL_NS, OVB_MAX_LEVELS, OVB_WEIGHT_MAX, OVB_WEIGHT_NICE_0,
-    ovb_chain as Chain, ovb_deboost_call as DeboostCall, ovb_deboost_state as DeboostState,
-    ovb_level as Level, ovb_ratelimit as RateLimit,
+    OVB_DEBOOST_INTERVAL_NS, OVB_DEBOOST_REVERSAL_NS, OVB_EFFECTIVE_NICE_0, OVB_MAX_LEVELS, OVB_SHARE_ONE,
+    OVB_WEIGHT_MAX, OVB_WEIGHT_NICE_0, ovb_chain as Chain, ovb_deboost_call as DeboostCall,
+    ovb_deboost_state as DeboostState, ovb_handoff_bill as HandoffBill, ovb_level as Level,
+    ovb_place as Place, ovb_ratelimit as RateLimit,
 };
 
 /// Declares safe functions for C ones that only read their arguments.
@@ -47,7 +48,52 @@ pure! {
     deboost_cap = ovb_deboost_cap(gran: u64, nr_queued: u32) -> u64;
     /// `deboost.h`: penalty when the target is not behind.
     deboost_baseline = ovb_deboost_baseline(gran: u64, nr_queued: u32) -> u64;
+    /// `weight.h`: what a member of `weight` has of a group's effective weight.
+    effective = ovb_effective(effective: u32, weight: u32, total: u32) -> u32;
+    /// `weight.h`: real time as virtual time at an effective weight.
+    weighted_effective = ovb_weighted_effective(ns: u64, effective: u32) -> u64;
+    /// `credit.h`: lag that a credited target ends with.
+    credit_margin = ovb_credit_margin(weighted_slice: u64, nr_queued: u32) -> u64;
+    /// `credit.h`: the target's new virtual time.
+    credit = ovb_credit(vtime: u64, now: u64, weighted_slice: u64, nr_queued: u32) -> u64;
+    /// `strict.h`: the yielder's new virtual time.
+    strict = ovb_strict(yielder: u64, target: u64, gran: u64) -> u64;
+    /// `handoff.h`: ns granted to the target.
+    handoff_grant = ovb_handoff_grant(left: u64, least: u64, slice: u64) -> u64;
+    /// `proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
+    share = ovb_share(weight: u32, total: u32) -> u32;
 }
+
+/// `forfeit.h`: moves an eligible yielder to its deadline; whether it moved.
+pub fn forfeit(place: &mut Place, now: u64, weighted_slice: u64) -> bool {
+    // SAFETY: the reference is valid for the call, and nothing is kept.
+    unsafe { ffi::ovb_forfeit(place, now, weighted_slice) != 0 }
+}
+
+/// `strict.h`: whether the target is accepted before a rival.
+pub fn strict_accepts(target: u64, rival: u64, gran: u64) -> bool {
+    // SAFETY: as in `pure!`.
+    unsafe { ffi::ovb_strict_accepts(target, rival, gran) != 0 }
+}
+
+/// `handoff.h`: who pays for `used` ns of a grant.
+pub fn handoff_settle(grant: u64, used: u64) -> HandoffBill {
+    let mut bill = HandoffBill::default();
+    // SAFETY: the reference is valid for the call, and nothing is kept.
+    unsafe { ffi::ovb_handoff_settle(grant, used, &mut bill) };
+    bill
+}
+
+/// `proportional.h`: penalties of the levels above the task; the number of levels that were reached.
+pub fn proportional(chain: &Chain, now: &[u64; MAX_LEVELS], slice: u64) -> (usize, [u64; MAX_LEVELS]) {
+    let mut penalty = [0; MAX_LEVELS];
+    // SAFETY: all three have room for OVB_MAX_LEVELS levels, the most that the function looks at.
+    let levels = unsafe { ffi::ovb_proportional(chain, now.as_ptr(), slice, penalty.as_mut_ptr()) };
+    (levels as usize, penalty)
+}
+
+/// [`OVB_MAX_LEVELS`] as a length.
+pub const MAX_LEVELS: usize = OVB_MAX_LEVELS as usize;
 
 /// `vtime.h`: whether a lies before b.
 pub fn vtime_before(a: u64, b: u64) -> bool {
