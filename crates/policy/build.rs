@@ -10,8 +10,6 @@ const POLICY: &str = "../../policy";
 
 fn main() -> Result<()> {
     println!("cargo:rerun-if-changed={POLICY}");
-    // SAFETY: a build script's main thread, before any other thread exists.
-    unsafe { overbook_build::find_libclang() };
     let out = PathBuf::from(env::var("OUT_DIR")?);
     let wrappers = out.join("wrappers.c");
     bindgen::Builder::default()

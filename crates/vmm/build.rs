@@ -37,8 +37,6 @@ fn build_guest(elf: &Path) -> Result<()> {
 }
 
 fn bind_abi(file: &Path) -> Result<()> {
-    // SAFETY: a build script's main thread, before any other thread exists.
-    unsafe { overbook_build::find_libclang() };
     let text = bindgen::Builder::default()
         .header("guest/abi.h")
         .clang_arg("-std=gnu23")

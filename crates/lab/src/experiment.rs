@@ -5,6 +5,7 @@
 mod bound;
 mod cgroup;
 mod sample;
+mod scheduler;
 mod tuning;
 
 use crate::instrument::Clock;
@@ -63,7 +64,15 @@ pub fn run(
             let variant = &scenario.variants[(nth + repetition as usize) % scenario.variants.len()];
             let guests = guests(scenario, host);
             let tuning = tuning::apply(variant, scenario.host.dilation, host.default_slice_ns)?;
+            let scheduler = variant.overbook.as_deref().map(scheduler::load).transpose();
+            let scheduler = scheduler.with_context(|| format!("variant {}", variant.name))?;
             let mut run = run_once(scenario, variant, &guests, run_seed, host)?;
+            if let Some(scheduler) = scheduler {
+                match scheduler.unload() {
+                    Ok(counters) => run.extra.extend(counters),
+                    Err(e) => run.error = Some(format!("{e:#}")),
+                }
+            }
             drop(tuning);
             run.variant = variant.name.clone();
             run.repetition = repetition;

@@ -40,6 +40,10 @@ pub fn write(path: &Path, kernel: &Kernel, job: &Job) -> Result<()> {
             without_signature(overbook_kernels::read_module(module)?),
         );
     }
+    if let Some(config) = &kernel.config {
+        // BPF programs may depend on the kernel's configuration; this is where loaders look for it.
+        tree.file(&format!("boot/config-{}", kernel.release), fs::read(config)?);
+    }
     tree.file(JOB_FILE, serde_json::to_vec(job)?);
     for mount in ["proc", "sys", "dev", "run", "tmp"] {
         tree.entry(mount, DIRECTORY, Vec::new());

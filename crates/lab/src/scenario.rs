@@ -182,6 +182,9 @@ pub struct Variant {
     /// EEVDF's base slice in µs before dilation; the kernel's own if absent.
     #[serde(default)]
     pub base_slice_us: Option<f64>,
+    /// Arguments of `overbook host`, which schedules this variant; EEVDF does if absent.
+    #[serde(default)]
+    pub overbook: Option<Vec<String>>,
     /// `false` switches pause-loop exits off, and with them directed yield.
     #[serde(default = "yes")]
     pub ple: bool,

@@ -2,6 +2,7 @@
 //! `overbook`: semantics-aware vCPU scheduling for oversubscribed KVM hosts.
 
 mod bench;
+mod host;
 mod lab;
 
 use clap::{Parser, Subcommand};
@@ -23,6 +24,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    /// Schedule this KVM host: directed yield that sticks (needs root and a kernel with sched_ext)
+    Host(Box<overbook_host::Options>),
     /// Measure schedulers on an emulated (or nested) oversubscribed KVM host
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -46,6 +49,7 @@ fn main() -> ExitCode {
         .format_timestamp(None)
         .init();
     let outcome = match cli.command {
+        Command::Host(options) => host::run(&options),
         Command::Lab(lab) => lab.run(),
         Command::Bench(bench) => bench.run(),
         Command::Vm => overbook_vmm::serve(),

@@ -25,6 +25,8 @@ pub fn prepare() -> Result<()> {
         mount(Some(kind), at, Some(kind), MsFlags::empty(), None::<&str>)
             .with_context(|| format!("cannot mount {kind} on {at}"))?;
     }
+    // Where schedulers put the socket of their statistics.
+    fs::create_dir_all("/var/run")?;
     fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu").context("the kernel has no cpu controller")?;
     // Without this, a controller that sleeps in a real-time class would be throttled beside busy CPUs.
     let _ = fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1");

@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Weights down the tree of cgroups, flattened: a task's effective weight is its own weight times
+ * its group's share of the group above, up to the root (as scx_flatcg does). A share is a group's
+ * cpu.weight over the weights of all members of the group above that have something to run.
+ *
+ * So the queues know one level only. Rules that walk a tree are passed that one level.
+ */
+#ifndef OVERBOOK_CGROUP_BPF_H
+#define OVERBOOK_CGROUP_BPF_H
+
+#include "state.bpf.h"
+
+#define MAX_DEPTH 8
+
+struct group_ctx {
+	/* cpu.weight as a scheduler weight. */
+	u32 weight;
+	/* Weight with which the group above counts this one while it is active. */
+	u32 counted;
+	u32 pad;
+	/* Tasks here and groups below that are active. */
+	u32 nr_active;
+	/* Sum of the weights of what nr_active counts. */
+	u64 active_weight;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct group_ctx);
+} group_ctxs SEC(".maps");
+
+/* Set by the loader if the kernel hands groups to schedulers. */
+const volatile bool has_groups = true;
+
+/* include/uapi/linux/sched.h */
+#define SCHED_IDLE 5
+/* Its weight, of 1024. */
+#define SCHED_IDLE_WEIGHT 3
+
+static u32 own_weight(const struct task_struct *p, bool idle_class)
+{
+	return idle_class ? SCHED_IDLE_WEIGHT : ovb_weight_from_cgroup(p->scx.weight);
+}
+
+static struct group_ctx *group_ctx(struct cgroup *cgrp)
+{
+	return bpf_cgrp_storage_get(&group_ctxs, cgrp, 0, 0);
+}
+
+/* Adds (or takes away) a member of `weight`; tells the group above when this one becomes active (or
+ * has nothing left). */
+static void set_active(struct cgroup *leaf, u32 weight, bool active)
+{
+	int depth = leaf->level, level;
+
+	bpf_for(level, 0, MAX_DEPTH) {
+		struct group_ctx *group;
+		struct cgroup *cgrp;
+		bool changed;
+
+		if (level >= depth)
+			break;
+		cgrp = bpf_cgroup_ancestor(leaf, depth - level);
+		if (!cgrp)
+			break;
+		group = group_ctx(cgrp);
+		if (!group) {
+			bpf_cgroup_release(cgrp);
+			break;
+		}
+		if (active) {
+			__sync_fetch_and_add(&group->active_weight, weight);
+			changed = !__sync_fetch_and_add(&group->nr_active, 1);
+			if (changed)
+				group->counted = group->weight;
+		} else {
+			__sync_fetch_and_sub(&group->active_weight, weight);
+			changed = __sync_fetch_and_sub(&group->nr_active, 1) == 1;
+		}
+		weight = group->counted;
+		bpf_cgroup_release(cgrp);
+		if (!changed)
+			break;
+	}
+}
+
+/* See ovb_effective(). The root has no rivals: its members' weights count as they are. */
+static u32 effective_weight(struct task_struct *p, bool idle_class)
+{
+	u32 own = own_weight(p, idle_class), effective = 0;
+	u64 total = 0;
+	struct cgroup *leaf;
+	int depth, level;
+
+	if (!has_groups)
+		return own << OVB_EFFECTIVE_SHIFT;
+	leaf = scx_bpf_task_cgroup(p);
+	if (!leaf)
+		return own << OVB_EFFECTIVE_SHIFT;
+	depth = leaf->level;
+	bpf_for(level, 1, MAX_DEPTH + 1) {
+		struct group_ctx *group;
+		struct cgroup *cgrp;
+
+		if (level > depth)
+			break;
+		cgrp = bpf_cgroup_ancestor(leaf, level);
+		if (!cgrp)
+			break;
+		group = group_ctx(cgrp);
+		if (group) {
+			effective = effective ? ovb_effective(effective, group->weight,
+							      total > group->weight ?
+								      total :
+								      group->weight) :
+						group->weight << OVB_EFFECTIVE_SHIFT;
+			total = group->active_weight;
+		}
+		bpf_cgroup_release(cgrp);
+	}
+	bpf_cgroup_release(leaf);
+	if (!effective)
+		return own << OVB_EFFECTIVE_SHIFT;
+	return ovb_effective(effective, own, total > own ? total : own);
+}
+
+#endif

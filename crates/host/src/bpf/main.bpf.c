@@ -1,0 +1,422 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Overbook's host scheduler: directed yield that sticks, across runqueues.
+ *
+ * The problem. A vCPU that spins on a preempted sibling burns its turn for nothing. The hardware
+ * notices, KVM picks a sibling and calls yield_to(), and there the hint is nearly lost: EEVDF keeps
+ * it for one pick, on the sibling's own runqueue, and only if the sibling is owed time. Other
+ * sched_ext schedulers drop it.
+ *
+ * The idea. vCPUs of an LLC wait in one queue, ordered by virtual deadline. Wherever the nominated
+ * sibling was queued, the yielding CPU can take it out of the queue and run it at once, for what is
+ * left of the yielder's turn and on the yielder's account (policy/handoff.h). The VM as a whole
+ * gains no time, and nobody else waits longer.
+ *
+ * The terms.
+ *   turn      what a task may run before others are asked again; slice_ns unless it was granted.
+ *   vtime     time that a task has run, weighted (policy/weight.h).
+ *   deadline  vtime plus a weighted slice: the order of the queues.
+ *   clock     the vtime that tasks are compared with: of an LLC, or of a CPU for tasks that may not
+ *             run everywhere.
+ *   grant     ns that somebody else pays.
+ *   LLC queue a DSQ per last-level cache; CPU queue, a DSQ per CPU for tasks that can run nowhere
+ *             else. A CPU compares the heads of both.
+ *
+ * A yield never earns time: virtual times move backwards only by refunds of what was prepaid, and
+ * lag is granted at wake-ups only, one slice of it.
+ */
+#include <scx/common.bpf.h>
+
+char _license[] SEC("license") = "GPL";
+
+UEI_DEFINE(uei);
+
+#include "state.bpf.h"
+
+#include "cgroup.bpf.h"
+#include "place.bpf.h"
+#include "yield.bpf.h"
+
+static void mark_soft_idle(s32 cpu, bool idle)
+{
+	struct bpf_cpumask *mask = soft_idle;
+
+	if (!mask)
+		return;
+	if (idle)
+		bpf_cpumask_set_cpu(cpu, mask);
+	else
+		bpf_cpumask_clear_cpu(cpu, mask);
+}
+
+/* Takes an idle CPU, or one that runs a SCHED_IDLE task, for `p`; −1 if there is none. */
+static s32 claim_soft_idle(const struct task_struct *p, s32 prev_cpu)
+{
+	struct bpf_cpumask *mask = soft_idle;
+	s32 cpu;
+
+	if (!mask)
+		return -1;
+	if (bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) &&
+	    bpf_cpumask_test_and_clear_cpu(prev_cpu, mask))
+		return prev_cpu;
+	cpu = bpf_cpumask_any_and_distribute(p->cpus_ptr, cast_mask(mask));
+	if (cpu >= nr_cpus || !bpf_cpumask_test_and_clear_cpu(cpu, mask))
+		return -1;
+	return cpu;
+}
+
+s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	bool idle = false;
+	s32 cpu;
+
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	if (!taskc)
+		return cpu;
+	if (idle) {
+		place(p, taskc, cpu, true);
+		taskc->turn_ns = slice_ns;
+		count(OVB_COUNT_DIRECT);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+		return cpu;
+	}
+	if (taskc->idle_class)
+		return cpu;
+	cpu = claim_soft_idle(p, prev_cpu);
+	if (cpu < 0)
+		return prev_cpu;
+	place(p, taskc, cpu, true);
+	taskc->turn_ns = slice_ns;
+	count(OVB_COUNT_DIRECT);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, SCX_ENQ_PREEMPT);
+	return cpu;
+}
+
+/* Tells a CPU that it should look at its queues: one that has nothing better to do, or, after a
+ * wake-up, one whose task may wait longer than this one. */
+static void notify(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken)
+{
+	struct cpu_ctx *cpuc;
+	s32 idle;
+
+	if (is_pinned(p)) {
+		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
+			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+			return;
+		}
+	} else {
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		if (idle >= 0) {
+			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+			return;
+		}
+		if (!taskc->idle_class) {
+			idle = claim_soft_idle(p, cpu);
+			if (idle >= 0) {
+				scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
+				return;
+			}
+		}
+	}
+	if (!woken)
+		return;
+	cpuc = cpu_ctx_of(cpu);
+	if (cpuc && ovb_vtime_before(taskc->deadline + preempt_margin_ns, cpuc->deadline)) {
+		count(OVB_COUNT_PREEMPT);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+}
+
+void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	s32 cpu = scx_bpf_task_cpu(p);
+	bool woken = enq_flags & SCX_ENQ_WAKEUP;
+	u64 dsq;
+
+	if (!taskc) {
+		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
+		return;
+	}
+	place(p, taskc, cpu, woken);
+	taskc->turn_ns = slice_ns;
+	taskc->queued_since = scx_bpf_now();
+	if (is_pinned(p)) {
+		dsq = cpu_dsq(cpu);
+		count(OVB_COUNT_QUEUED_CPU);
+	} else {
+		dsq = llc_dsq(llc_of(cpu));
+		count(OVB_COUNT_QUEUED_LLC);
+	}
+	taskc->dsq = dsq;
+	scx_bpf_dsq_insert_vtime(p, dsq, slice_ns, taskc->deadline, enq_flags);
+	notify(p, taskc, cpu, woken);
+}
+
+/* Moves the first of the queues of other LLCs that has a task for this CPU. */
+static bool steal(u32 llc)
+{
+	u32 i;
+
+	bpf_for(i, 1, nr_llcs) {
+		u32 other = llc + i;
+
+		if (other >= nr_llcs)
+			other -= nr_llcs;
+		if (scx_bpf_dsq_move_to_local(llc_dsq(other), 0)) {
+			count(OVB_COUNT_STEAL_LLC);
+			return true;
+		}
+	}
+	return false;
+}
+
+void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	u32 llc = llc_of(cpu);
+	u64 shared, own;
+	bool has_shared, has_own, keep = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+	struct task_ctx *prevc = keep ? task_ctx(prev) : NULL;
+
+	if (!cpuc)
+		return;
+	if (run_nominee(cpu, cpuc, prev))
+		return;
+	has_shared = first_deadline(llc_dsq(llc), &shared);
+	has_own = first_deadline(cpu_dsq(cpu), &own);
+	if (prevc && !prevc->yielded && (has_shared || has_own)) {
+		u64 first = !has_own			   ? shared :
+			    !has_shared			   ? own :
+			    ovb_vtime_before(shared, own) ? shared :
+							    own;
+		u64 deadline;
+
+		charge(prev, prevc, scx_bpf_now());
+		deadline = prevc->vtime + weighted(prevc, slice_ns);
+		if (ovb_vtime_before(deadline, first)) {
+			prevc->deadline = deadline;
+			prevc->turn_ns = slice_ns;
+			cpuc->deadline = deadline;
+			count(OVB_COUNT_KEEP);
+			scx_bpf_task_set_slice(prev, slice_ns);
+			return;
+		}
+	}
+	if (has_shared && (!has_own || ovb_vtime_before(shared, own))) {
+		if (scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
+			return;
+	}
+	if (has_own && scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0))
+		return;
+	if (has_shared && scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
+		return;
+	if (steal(llc))
+		return;
+	if (prevc) {
+		charge(prev, prevc, scx_bpf_now());
+		prevc->turn_ns = slice_ns;
+		scx_bpf_task_set_slice(prev, slice_ns);
+	}
+}
+
+bool BPF_STRUCT_OPS(overbook_yield, struct task_struct *from, struct task_struct *to)
+{
+	struct task_ctx *fromc;
+	struct ovb_place at;
+
+	if (to)
+		return yield_to_task(from, to);
+	count(OVB_COUNT_PLAIN_YIELD);
+	fromc = task_ctx(from);
+	if (fromc) {
+		s32 cpu = scx_bpf_task_cpu(from);
+
+		charge(from, fromc, scx_bpf_now());
+		at.vtime = fromc->vtime;
+		at.deadline = fromc->deadline;
+		ovb_forfeit(&at, clock_of(from, cpu), weighted(fromc, slice_ns));
+		fromc->vtime = at.vtime;
+		fromc->yielded = true;
+	}
+	scx_bpf_task_set_slice(from, 0);
+	return false;
+}
+
+void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 now = scx_bpf_now();
+	u32 llc = llc_of(cpu);
+
+	if (!taskc || !cpuc)
+		return;
+	if (taskc->vm && taskc->queued_since) {
+		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
+
+		if (stats)
+			stats->queued_ns += now - taskc->queued_since;
+	}
+	taskc->queued_since = 0;
+	taskc->running_since = now;
+	taskc->yielded = false;
+	cpuc->deadline = taskc->deadline;
+	mark_soft_idle(cpu, taskc->idle_class);
+	if (taskc->idle_class)
+		return;
+	/* Who runs on somebody else's account says nothing about whose turn it is. */
+	if (taskc->grant_ns)
+		return;
+	cpuc->vtime = ovb_vtime_max(cpuc->vtime, taskc->vtime);
+	if (llc < OVB_MAX_LLCS && p->nr_cpus_allowed >= nr_cpus)
+		llc_vtime[llc] = ovb_vtime_max(llc_vtime[llc], taskc->vtime);
+}
+
+void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
+{
+	struct task_ctx *taskc = task_ctx(p);
+
+	if (!taskc)
+		return;
+	charge(p, taskc, scx_bpf_now());
+	taskc->running_since = 0;
+	if (taskc->idle_class)
+		mark_soft_idle(scx_bpf_task_cpu(p), false);
+}
+
+/* Runnable tasks count for the shares of their groups. */
+static void group_member(struct task_struct *p, bool active)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	struct cgroup *leaf;
+
+	if (!has_groups || !taskc)
+		return;
+	if (active)
+		taskc->counted = own_weight(p, taskc->idle_class);
+	else if (!taskc->counted)
+		return;
+	leaf = scx_bpf_task_cgroup(p);
+	if (!leaf)
+		return;
+	set_active(leaf, taskc->counted, active);
+	if (!active)
+		taskc->counted = 0;
+	bpf_cgroup_release(leaf);
+}
+
+void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
+{
+	group_member(p, true);
+}
+
+void BPF_STRUCT_OPS(overbook_quiescent, struct task_struct *p, u64 deq_flags)
+{
+	struct task_ctx *taskc = task_ctx(p);
+
+	if (taskc) {
+		taskc->queued_since = 0;
+		take_back(taskc);
+	}
+	group_member(p, false);
+}
+
+s32 BPF_STRUCT_OPS(overbook_init_task, struct task_struct *p, struct scx_init_task_args *args)
+{
+	struct task_ctx *taskc;
+
+	taskc = bpf_task_storage_get(&task_ctxs, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!taskc)
+		return -ENOMEM;
+	taskc->effective = OVB_EFFECTIVE_NICE_0;
+	return 0;
+}
+
+void BPF_STRUCT_OPS(overbook_enable, struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+
+	if (!taskc)
+		return;
+	taskc->idle_class = p->policy == SCHED_IDLE;
+	taskc->vtime = clock_of(p, scx_bpf_task_cpu(p));
+}
+
+void BPF_STRUCT_OPS(overbook_set_weight, struct task_struct *p, u32 weight)
+{
+	struct task_ctx *taskc = task_ctx(p);
+
+	if (taskc)
+		taskc->idle_class = p->policy == SCHED_IDLE;
+}
+
+s32 BPF_STRUCT_OPS(overbook_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
+{
+	struct group_ctx *group;
+
+	group = bpf_cgrp_storage_get(&group_ctxs, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!group)
+		return -ENOMEM;
+	group->weight = ovb_weight_from_cgroup(args->weight);
+	return 0;
+}
+
+void BPF_STRUCT_OPS(overbook_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
+{
+	struct group_ctx *group = group_ctx(cgrp);
+
+	/* What the group above has counted of it changes when it next becomes active. */
+	if (group)
+		group->weight = ovb_weight_from_cgroup(weight);
+}
+
+s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
+{
+	struct bpf_cpumask *mask = bpf_cpumask_create();
+	u32 i;
+	s32 err;
+
+	if (!mask)
+		return -ENOMEM;
+	mask = bpf_kptr_xchg(&soft_idle, mask);
+	if (mask)
+		bpf_cpumask_release(mask);
+	bpf_for(i, 0, nr_llcs) {
+		if (i >= OVB_MAX_LLCS)
+			break;
+		llc_vtime[i] = VTIME_START;
+		err = scx_bpf_create_dsq(llc_dsq(i), -1);
+		if (err)
+			return err;
+	}
+	bpf_for(i, 0, nr_cpus) {
+		struct cpu_ctx *cpuc = cpu_ctx_of(i);
+
+		if (cpuc)
+			cpuc->vtime = VTIME_START;
+		err = scx_bpf_create_dsq(cpu_dsq(i), -1);
+		if (err)
+			return err;
+	}
+	return 0;
+}
+
+void BPF_STRUCT_OPS(overbook_exit, struct scx_exit_info *ei)
+{
+	UEI_RECORD(uei, ei);
+}
+
+SCX_OPS_DEFINE(overbook_ops, .select_cpu = (void *)overbook_select_cpu,
+	       .enqueue = (void *)overbook_enqueue, .dispatch = (void *)overbook_dispatch,
+	       .yield = (void *)overbook_yield, .running = (void *)overbook_running,
+	       .stopping = (void *)overbook_stopping, .runnable = (void *)overbook_runnable,
+	       .quiescent = (void *)overbook_quiescent, .init_task = (void *)overbook_init_task,
+	       .enable = (void *)overbook_enable, .set_weight = (void *)overbook_set_weight,
+	       .cgroup_init = (void *)overbook_cgroup_init,
+	       .cgroup_set_weight = (void *)overbook_cgroup_set_weight,
+	       .init = (void *)overbook_init, .exit = (void *)overbook_exit, .timeout_ms = 10000,
+	       .name = "overbook");

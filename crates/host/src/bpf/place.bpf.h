@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Virtual time: where a task stands, and what running costs it.
+ */
+#ifndef OVERBOOK_PLACE_BPF_H
+#define OVERBOOK_PLACE_BPF_H
+
+#include "cgroup.bpf.h"
+#include "state.bpf.h"
+#include "handoff.h"
+#include "vtime.h"
+
+/*
+ * Lag that a task may have gathered while it was runnable, in slices. Waiting is not forgotten
+ * within this; a task that was starved for longer (its queue's clock ran away, as other CPUs of
+ * its affinity were idle) does not get everything back at once.
+ */
+#define LAG_SLICES 64
+
+static u32 llc_of(s32 cpu)
+{
+	return cpu >= 0 && cpu < OVB_MAX_CPUS ? cpu_llc[cpu] : 0;
+}
+
+/* Queue of an LLC. */
+static u64 llc_dsq(u32 llc)
+{
+	return llc;
+}
+
+/* Queue of tasks that may run on one CPU only. */
+static u64 cpu_dsq(s32 cpu)
+{
+	return OVB_MAX_LLCS + (u32)cpu;
+}
+
+static bool is_pinned(const struct task_struct *p)
+{
+	return p->nr_cpus_allowed == 1 || is_migration_disabled(p);
+}
+
+static u64 weighted(const struct task_ctx *taskc, u64 ns)
+{
+	return ovb_weighted_effective(ns, taskc->effective);
+}
+
+/* The virtual time that a task on `cpu` is compared with. */
+static u64 clock_of(const struct task_struct *p, s32 cpu)
+{
+	struct cpu_ctx *cpuc;
+	u32 llc = llc_of(cpu);
+
+	/* Tasks that may run anywhere share the LLC's clock; a pool of CPUs may run at its own. */
+	if (p->nr_cpus_allowed >= nr_cpus && llc < OVB_MAX_LLCS)
+		return llc_vtime[llc];
+	cpuc = cpu_ctx_of(cpu);
+	return cpuc ? cpuc->vtime : 0;
+}
+
+/* Brings a task that is about to be queued to its place. Sleeping earns one slice of lag, at most;
+ * waiting earns what it earned. */
+static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken)
+{
+	u64 now = clock_of(p, cpu), lag, floor;
+
+	taskc->effective = effective_weight(p, taskc->idle_class);
+	lag = weighted(taskc, slice_ns);
+	floor = now - (woken ? lag : lag * LAG_SLICES);
+	if (ovb_vtime_before(taskc->vtime, floor))
+		taskc->vtime = floor;
+	taskc->deadline = taskc->vtime + lag;
+}
+
+/* Charges what the present turn has used, and settles its grant. */
+static void charge(struct task_struct *p, struct task_ctx *taskc, u64 now)
+{
+	struct ovb_handoff_bill bill;
+	struct task_struct *donor;
+	struct task_ctx *donorc;
+	u64 used;
+
+	if (!taskc->running_since)
+		return;
+	used = now - taskc->running_since;
+	taskc->running_since = now;
+	ovb_handoff_settle(taskc->grant_ns, used, &bill);
+	__sync_fetch_and_add(&taskc->vtime, weighted(taskc, bill.own));
+	if (taskc->vm) {
+		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
+
+		if (stats) {
+			stats->run_ns += used;
+			stats->granted_ns += bill.donor;
+		}
+	}
+	if (!taskc->grant_ns)
+		return;
+	taskc->grant_ns = 0;
+	if (!bill.refund)
+		return;
+	donor = bpf_task_from_pid(taskc->donor);
+	if (!donor)
+		return;
+	donorc = task_ctx(donor);
+	/* Queued or running meanwhile: the deadline by which it is queued stays as it was. */
+	if (donorc)
+		__sync_fetch_and_sub(&donorc->vtime, weighted(donorc, bill.refund));
+	bpf_task_release(donor);
+}
+
+#endif

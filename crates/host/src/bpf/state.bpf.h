@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tunables, state of tasks, CPUs and VMs, and their counters.
+ */
+#ifndef OVERBOOK_STATE_BPF_H
+#define OVERBOOK_STATE_BPF_H
+
+#include "intf.h"
+#include "deboost.h"
+#include "weight.h"
+
+/* Set by the loader. */
+const volatile u32 nr_cpus = 1;
+const volatile u32 nr_llcs = 1;
+/* LLC of every CPU, 0 to nr_llcs − 1. */
+const volatile u32 cpu_llc[OVB_MAX_CPUS];
+/* Length of a turn, ns, at least 100 µs. Turns end at ticks unless somebody preempts. */
+const volatile u64 slice_ns = 3000000;
+/* Least turn of a target that was handed a CPU, ns, at most slice_ns. */
+const volatile u64 least_grant_ns = 500000;
+/* A woken task preempts one whose deadline is later by this much, ns of virtual time. */
+const volatile u64 preempt_margin_ns = 500000;
+/* Cost of running a task in another LLC, ns; see ovb_handoff_pays(). */
+const volatile u64 llc_move_cost_ns = 500000;
+
+/* May be changed while running: enum ovb_yield_policy. */
+volatile u32 yield_policy = OVB_YIELD_HANDOFF;
+
+/* Virtual time starts this much before the wrap, so that every run crosses it. */
+#define VTIME_START (0ull - 10000000000ull)
+
+struct task_ctx {
+	/* ns of virtual time; see weight.h. */
+	u64 vtime;
+	u64 deadline;
+	/* When the present turn began, 0 if not running. */
+	u64 running_since;
+	/* When the task was queued, 0 if it is not. */
+	u64 queued_since;
+	/* Queue that it was put into last. */
+	u64 dsq;
+	/* What the present turn may last, ns. */
+	u64 turn_ns;
+	/* ns of this turn that `donor` pays; 0 without a grant. */
+	u64 grant_ns;
+	u32 donor;
+	/* Effective weight when last queued. */
+	u32 effective;
+	/* Weight with which the task's group counts it while it is runnable, 0 if it does not. */
+	u32 counted;
+	/* Process that counts as VM; 0 until KVM has yielded from or to this task. */
+	u32 vm;
+	/* Has just yielded: must not be kept on its CPU. */
+	bool yielded;
+	/* SCHED_IDLE: whoever else wants the CPU has it. */
+	bool idle_class;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct task_ctx);
+} task_ctxs SEC(".maps");
+
+struct cpu_ctx {
+	/* Virtual time of this CPU: that of whoever was picked by deadline last. */
+	u64 vtime;
+	/* Deadline of the running task. */
+	u64 deadline;
+	/* Whom the running task has nominated, and when. */
+	u32 nominee;
+	u32 nominator;
+	u64 nominated_at;
+	/* State of the published debooster, which is per runqueue. */
+	struct ovb_deboost_state deboost;
+	u64 counts[OVB_COUNTS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct cpu_ctx);
+} cpu_ctxs SEC(".maps");
+
+/* Virtual time of each LLC's queue: the latest of its CPUs'. */
+u64 llc_vtime[OVB_MAX_LLCS];
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, OVB_MAX_VMS);
+	__type(key, u32);
+	__type(value, struct ovb_vm_stats);
+} vms SEC(".maps");
+
+/* CPUs that run SCHED_IDLE tasks: as good as idle. */
+private(OVERBOOK) struct bpf_cpumask __kptr *soft_idle;
+
+static struct task_ctx *task_ctx(struct task_struct *p)
+{
+	return bpf_task_storage_get(&task_ctxs, p, 0, 0);
+}
+
+static struct cpu_ctx *cpu_ctx_of(s32 cpu)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_percpu_elem(&cpu_ctxs, &zero, cpu);
+}
+
+static struct cpu_ctx *this_cpu_ctx(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&cpu_ctxs, &zero);
+}
+
+static void count(u32 what)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+
+	if (cpuc && what < OVB_COUNTS)
+		cpuc->counts[what]++;
+}
+
+static struct ovb_vm_stats *vm_stats(u32 vm)
+{
+	static const struct ovb_vm_stats zero;
+	struct ovb_vm_stats *stats = bpf_map_lookup_elem(&vms, &vm);
+
+	if (stats)
+		return stats;
+	bpf_map_update_elem(&vms, &vm, &zero, BPF_NOEXIST);
+	return bpf_map_lookup_elem(&vms, &vm);
+}
+
+#endif

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The host scheduler's loader: `overbook host`.
+//!
+//! * [`Options`]: the command line, with the flags that sched_ext users expect.
+//! * [`preflight`]: refuses, in one sentence, where the scheduler could not do what it promises.
+//! * [`scheduler`]: the life cycle: load, attach, serve, restart after hotplug, unload.
+//! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
+
+pub mod options;
+pub mod preflight;
+pub mod scheduler;
+pub mod stats;
+
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    non_upper_case_globals,
+    non_snake_case,
+    dead_code,
+    unsafe_op_in_unsafe_fn,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks
+)]
+mod skeleton {
+    include!(concat!(env!("OUT_DIR"), "/bpf_skel.rs"));
+}
+
+#[allow(missing_docs, non_camel_case_types, non_upper_case_globals, non_snake_case, dead_code, clippy::all)]
+mod intf {
+    include!(concat!(env!("OUT_DIR"), "/bpf_intf.rs"));
+}
+
+pub use options::{Options, YieldPolicy};
+pub use scheduler::run;

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What must hold before the scheduler is loaded; every refusal is one sentence that says what to do.
+
+use anyhow::{Context, Result, bail};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const SCHED_EXT: &str = "/sys/kernel/sched_ext";
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// Checks the kernel, the rights of the caller, that no other scheduler is loaded, and that no group's `cpu.max`
+/// would be broken.
+///
+/// # Errors
+/// One of these does not hold.
+pub fn check() -> Result<()> {
+    // SAFETY: takes no arguments and cannot fail.
+    if unsafe { libc::geteuid() } != 0 {
+        bail!("loading a scheduler needs root: run it with sudo");
+    }
+    if !Path::new(SCHED_EXT).exists() {
+        bail!("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): Debian's kernels have it from 6.16 on");
+    }
+    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+        bail!("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF), which BPF schedulers need");
+    }
+    if let Some(other) = loaded() {
+        bail!("the scheduler {other:?} is loaded already: stop it first");
+    }
+    let limited = limited_groups(Path::new(CGROUPS));
+    if !limited.is_empty() {
+        bail!(
+            "cpu.max limits these groups, and this scheduler does not enforce it: {}; lift the limits (write \
+             \"max\" to their cpu.max), or stay with EEVDF",
+            limited.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Name of the sched_ext scheduler that is loaded.
+pub fn loaded() -> Option<String> {
+    let state = fs::read_to_string(format!("{SCHED_EXT}/state")).ok()?;
+    if state.trim() != "enabled" {
+        return None;
+    }
+    let name = fs::read_to_string(format!("{SCHED_EXT}/root/ops")).unwrap_or_default();
+    Some(if name.trim().is_empty() { "unknown".into() } else { name.trim().into() })
+}
+
+/// The loader's view of hotplug: the kernel counts CPUs that came or went.
+///
+/// # Errors
+/// The kernel has no sched_ext.
+pub fn hotplug_seq() -> Result<u64> {
+    let text =
+        fs::read_to_string(format!("{SCHED_EXT}/hotplug_seq")).context("this kernel has no sched_ext")?;
+    text.trim().parse().context("the kernel's hotplug counter is no number")
+}
+
+/// Groups below `root` whose `cpu.max` is not "max".
+fn limited_groups(root: &Path) -> Vec<String> {
+    let mut limited = Vec::new();
+    let mut open: Vec<PathBuf> = vec![root.into()];
+    while let Some(group) = open.pop() {
+        let max = fs::read_to_string(group.join("cpu.max")).unwrap_or_default();
+        if !max.is_empty() && !max.starts_with("max") {
+            let name = group.strip_prefix(root).unwrap_or(&group);
+            limited.push(format!("/{}", name.display()));
+        }
+        let children = fs::read_dir(&group).into_iter().flatten().flatten();
+        open.extend(children.filter(|e| e.file_type().is_ok_and(|t| t.is_dir())).map(|e| e.path()));
+    }
+    limited.sort();
+    limited
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_found_at_any_depth() {
+        let root = std::env::temp_dir().join(format!("overbook-preflight-{}", std::process::id()));
+        let deep = root.join("machine.slice/vm1.scope");
+        fs::create_dir_all(&deep).unwrap();
+        fs::write(root.join("machine.slice/cpu.max"), "max 100000\n").unwrap();
+        fs::write(deep.join("cpu.max"), "50000 100000\n").unwrap();
+        assert_eq!(limited_groups(&root), ["/machine.slice/vm1.scope"]);
+        fs::remove_dir_all(&root).unwrap();
+    }
+}

@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Life cycle: load, attach, serve statistics, restart after hotplug, unload.
+
+use crate::intf;
+use crate::options::{Options, YieldPolicy};
+use crate::preflight;
+use crate::skeleton::{BpfSkel, BpfSkelBuilder};
+use crate::stats::{HostStats, VmStats};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::ValueEnum;
+use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
+use scx_stats::prelude::*;
+use scx_utils::libbpf_clap_opts::LibbpfOpts;
+use scx_utils::{Topology, UserExitInfo, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited};
+use std::collections::BTreeMap;
+use std::fs;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often the loader looks whether the kernel has unloaded the scheduler.
+const POLL: Duration = Duration::from_millis(100);
+
+/// The scheduler as it is loaded; dropping it gives all tasks back to EEVDF.
+struct Scheduler<'a> {
+    skel: BpfSkel<'a>,
+    link: Option<Link>,
+}
+
+/// `overbook host`, until `stop` is raised or the kernel unloads the scheduler.
+///
+/// # Errors
+/// The host does not qualify (see [`preflight::check`]), the kernel refuses the scheduler, or it was unloaded for
+/// an error; one sentence each.
+pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
+    if options.help_stats {
+        let data = stats_server_data();
+        return data.describe_meta(&mut std::io::stdout(), None);
+    }
+    if let Some(seconds) = options.monitor {
+        return monitor(seconds, stop);
+    }
+    if let Some(policy) = options.switch {
+        return switch(policy);
+    }
+    preflight::check()?;
+    if options.least_grant_us > options.slice_us {
+        bail!("--least-grant-us exceeds --slice-us: a grant is part of a turn");
+    }
+    let mut previous = HostStats::default();
+    loop {
+        // Every load needs an object of its own.
+        let mut object = MaybeUninit::uninit();
+        let mut scheduler = Scheduler::load(options, &mut object)?;
+        let exit = scheduler.serve(options, stop, &mut previous)?;
+        if !exit.should_restart() {
+            if options.json {
+                println!("{}", serde_json::to_string(&previous)?);
+            }
+            return exit.report();
+        }
+        log::info!("CPUs came or went: loading again");
+    }
+}
+
+impl<'a> Scheduler<'a> {
+    fn load(options: &Options, object: &'a mut MaybeUninit<OpenObject>) -> Result<Scheduler<'a>> {
+        scx_utils::try_set_rlimit_infinity();
+        quiet();
+        let topology = Topology::new().context("cannot read the CPUs' topology from sysfs")?;
+        let open_options = with_kconfig(options.libbpf.clone()).into_bpf_open_opts();
+        let mut skel = scx_ops_open!(BpfSkelBuilder::default(), object, overbook_ops, open_options)?;
+        skel.struct_ops.overbook_ops_mut().exit_dump_len = options.exit_dump_len;
+        let rodata = skel.maps.rodata_data.as_mut().context("the scheduler's object has no settings")?;
+        rodata.nr_cpus = *scx_utils::NR_CPU_IDS as u32;
+        rodata.nr_llcs = topology.all_llcs.len().max(1) as u32;
+        for (cpu, place) in &topology.all_cpus {
+            let nth = topology.all_llcs.keys().position(|llc| *llc == place.llc_id).unwrap_or(0);
+            let slot = rodata.cpu_llc.get_mut(*cpu).with_context(|| {
+                format!("CPU {cpu} is beyond the {} that this scheduler knows", intf::OVB_MAX_CPUS)
+            })?;
+            *slot = nth as u32;
+        }
+        if rodata.nr_llcs > intf::OVB_MAX_LLCS {
+            bail!(
+                "{} LLCs are more than the {} that this scheduler knows",
+                rodata.nr_llcs,
+                intf::OVB_MAX_LLCS
+            );
+        }
+        rodata.slice_ns = options.slice_us * 1000;
+        rodata.least_grant_ns = options.least_grant_us * 1000;
+        rodata.preempt_margin_ns = options.preempt_margin_us * 1000;
+        skel.maps.data_data.as_mut().context("the scheduler's object has no state")?.yield_policy =
+            options.yield_policy.number();
+        let mut skel = scx_ops_load!(skel, overbook_ops, uei)
+            .context("the kernel refuses the scheduler; `overbook -v host` shows why")?;
+        let link = scx_ops_attach!(skel, overbook_ops)?;
+        log::info!("scheduling, directed yields by {}", options.yield_policy.name());
+        Ok(Scheduler { skel, link: Some(link) })
+    }
+
+    /// Serves until the end, and says why it ended. `total` is left with the last statistics.
+    fn serve(
+        &mut self,
+        options: &Options,
+        stop: &Arc<AtomicBool>,
+        total: &mut HostStats,
+    ) -> Result<UserExitInfo> {
+        let server = StatsServer::<Request, HostStats>::new(stats_server_data()).launch();
+        // Without a server the scheduler is as good; another user of the socket must not stop it.
+        let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
+        let mut shown = HostStats::default();
+        let mut due = Instant::now();
+        while !stop.load(Ordering::Relaxed) && !uei_exited!(&self.skel, uei) {
+            match &server {
+                Some(server) => {
+                    let (answers, requests) = server.channels();
+                    if let Ok(request) = requests.recv_timeout(POLL) {
+                        if let Request::Switch(policy) = request {
+                            self.switch(policy)?;
+                        }
+                        answers.send(self.stats()?)?;
+                    }
+                }
+                None => std::thread::sleep(POLL),
+            }
+            if let Some(seconds) = options.stats
+                && due.elapsed() >= Duration::from_secs_f64(seconds)
+            {
+                due = Instant::now();
+                let now = self.stats()?;
+                now.since(&shown).print(&mut std::io::stderr())?;
+                shown = now;
+            }
+        }
+        *total = self.stats()?;
+        self.link.take();
+        Ok(scx_utils::uei_read!(&self.skel, uei))
+    }
+
+    fn switch(&mut self, policy: YieldPolicy) -> Result<()> {
+        let data = self.skel.maps.data_data.as_mut().context("the scheduler's object has no state")?;
+        data.yield_policy = policy.number();
+        log::info!("directed yields by {}", policy.name());
+        Ok(())
+    }
+
+    fn stats(&self) -> Result<HostStats> {
+        let data = self.skel.maps.data_data.as_ref().context("the scheduler's object has no state")?;
+        let policy = YieldPolicy::value_variants().iter().find(|p| p.number() == data.yield_policy);
+        let mut stats =
+            HostStats { yield_policy: policy.map_or_else(String::new, |p| p.name()), ..HostStats::default() };
+        let rows = self.skel.maps.cpu_ctxs.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?;
+        let words: Vec<Vec<u64>> = rows.unwrap_or_default().iter().map(|row| words_of(row)).collect();
+        // The counters are the last of a CPU's words.
+        let counts = intf::ovb_count_OVB_COUNTS as usize;
+        let sum = |i: usize| words.iter().filter_map(|row| row.get(row.len().checked_sub(counts)? + i)).sum();
+        stats.set_counts(&(0..counts).map(sum).collect::<Vec<u64>>());
+        stats.vms = self.vm_stats()?;
+        Ok(stats)
+    }
+
+    fn vm_stats(&self) -> Result<BTreeMap<u32, VmStats>> {
+        let vms = &self.skel.maps.vms;
+        let mut all = BTreeMap::new();
+        for key in vms.keys() {
+            let Some(rows) = vms.lookup_percpu(&key, MapFlags::ANY)? else { continue };
+            let rows: Vec<Vec<u64>> = rows.iter().map(|row| words_of(row)).collect();
+            let width = rows.first().map_or(0, Vec::len);
+            let words: Vec<u64> = (0..width).map(|i| rows.iter().map(|row| row[i]).sum()).collect();
+            let pid = key.as_slice().try_into().map_or(0, u32::from_ne_bytes);
+            all.insert(pid, VmStats::from_words(pid, &words));
+        }
+        Ok(all)
+    }
+}
+
+fn words_of(row: &[u8]) -> Vec<u64> {
+    row.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
+}
+
+/// libbpf insists on reading the kernel's configuration: two strings of debug dumps, and whether RCU is preemptible,
+/// which is so wherever it matters (see `is_migration_disabled()` of scx). Where it is nowhere, this stands in.
+fn with_kconfig(mut options: LibbpfOpts) -> LibbpfOpts {
+    let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let there = [format!("/boot/config-{}", release.trim()), "/proc/config.gz".into()];
+    if options.kconfig.is_none() && !there.iter().any(|file| Path::new(file).exists()) {
+        options.kconfig =
+            Some("CONFIG_LOCALVERSION=\"\"\nCONFIG_CC_VERSION_TEXT=\"\"\nCONFIG_PREEMPT_RCU=y\n".into());
+    }
+    options
+}
+
+/// libbpf prints whole verifier logs at failures; they are for `-v` only.
+fn quiet() {
+    libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| log::debug!("{}", text.trim_end()))));
+}
+
+/// What a client asks of the scheduler.
+#[derive(Clone, Copy)]
+enum Request {
+    Stats,
+    Switch(YieldPolicy),
+}
+
+fn stats_server_data() -> StatsServerData<Request, HostStats> {
+    let top: Box<dyn StatsReaderSend<Request, HostStats>> = Box::new(|args, (requests, answers)| {
+        let request = match args.get("yield_policy") {
+            Some(name) => Request::Switch(YieldPolicy::from_str(name, true).map_err(|e| anyhow!(e))?),
+            None => Request::Stats,
+        };
+        requests.send(request)?;
+        answers.recv()?.to_json()
+    });
+    StatsServerData::new().add_meta(HostStats::meta()).add_meta(VmStats::meta()).add_stats("top", top)
+}
+
+fn monitor(seconds: f64, stop: &Arc<AtomicBool>) -> Result<()> {
+    let mut shown = HostStats::default();
+    scx_utils::monitor_stats::<HostStats>(
+        &[],
+        Duration::from_secs_f64(seconds),
+        || stop.load(Ordering::Relaxed),
+        |now| {
+            now.since(&shown).print(&mut std::io::stdout())?;
+            shown = now;
+            Ok(())
+        },
+    )
+}
+
+fn switch(policy: YieldPolicy) -> Result<()> {
+    let mut client = StatsClient::new()
+        .connect(None)
+        .context("no scheduler of ours is running: start one with `overbook host`")?;
+    let answer: HostStats = client.request("stats", vec![("yield_policy".into(), policy.name())])?;
+    println!("directed yields by {}", answer.yield_policy);
+    Ok(())
+}
