@@ -71,6 +71,10 @@ pub struct Options {
     /// Print the final statistics to stdout, as one line of JSON
     #[arg(long)]
     pub json: bool,
+    /// Load, then attach and detach as lines on stdin say: `attach POLICY`, `detach`. For the lab, which measures
+    /// schedulers by turns
+    #[arg(long, hide = true)]
+    pub hold: bool,
     /// Length of the kernel's debug dump after an error, in bytes; 0 for the kernel's choice
     #[arg(long, default_value_t = 0)]
     pub exit_dump_len: u32,

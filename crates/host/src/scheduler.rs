@@ -49,11 +49,15 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if options.least_grant_us > options.slice_us {
         bail!("--least-grant-us exceeds --slice-us: a grant is part of a turn");
     }
+    if options.hold {
+        return hold(options);
+    }
     let mut previous = HostStats::default();
     loop {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
         let mut scheduler = Scheduler::load(options, &mut object)?;
+        scheduler.attach(options.yield_policy)?;
         let exit = scheduler.serve(options, stop, &mut previous)?;
         if !exit.should_restart() {
             if options.json {
@@ -93,13 +97,24 @@ impl<'a> Scheduler<'a> {
         rodata.slice_ns = options.slice_us * 1000;
         rodata.least_grant_ns = options.least_grant_us * 1000;
         rodata.preempt_margin_ns = options.preempt_margin_us * 1000;
-        skel.maps.data_data.as_mut().context("the scheduler's object has no state")?.yield_policy =
-            options.yield_policy.number();
-        let mut skel = scx_ops_load!(skel, overbook_ops, uei)
-            .context("the kernel refuses the scheduler; `overbook -v host` shows why")?;
-        let link = scx_ops_attach!(skel, overbook_ops)?;
-        log::info!("scheduling, directed yields by {}", options.yield_policy.name());
-        Ok(Scheduler { skel, link: Some(link) })
+        let skel = scx_ops_load!(skel, overbook_ops, uei)
+            .context("the kernel refuses the scheduler; `overbook -vv host` shows why")?;
+        Ok(Scheduler { skel, link: None })
+    }
+
+    /// Starts to schedule.
+    fn attach(&mut self, policy: YieldPolicy) -> Result<()> {
+        self.switch(policy)?;
+        self.link = Some(scx_ops_attach!(self.skel, overbook_ops)?);
+        Ok(())
+    }
+
+    /// Gives all tasks back to EEVDF, and says what happened.
+    fn detach(&mut self) -> Result<HostStats> {
+        let stats = self.stats()?;
+        self.link.take();
+        scx_utils::uei_read!(&self.skel, uei).report()?;
+        Ok(stats)
     }
 
     /// Serves until the end, and says why it ended. `total` is left with the last statistics.
@@ -180,6 +195,38 @@ impl<'a> Scheduler<'a> {
 
 fn words_of(row: &[u8]) -> Vec<u64> {
     row.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
+}
+
+/// Attaches and detaches one loaded scheduler as lines on stdin say; a line of JSON answers each.
+fn hold(options: &Options) -> Result<()> {
+    let mut object = MaybeUninit::uninit();
+    let mut scheduler = Scheduler::load(options, &mut object)?;
+    let mut last = scheduler.stats()?;
+    println!("{{}}");
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        let answer = match line.split_once(' ').unwrap_or((&line, "")) {
+            ("attach", policy) => {
+                let policy = YieldPolicy::from_str(policy, true).map_err(|e| anyhow!("{policy:?}: {e}"))?;
+                // What an earlier end has left behind.
+                scheduler
+                    .skel
+                    .maps
+                    .data_data
+                    .as_mut()
+                    .context("the scheduler's object has no state")?
+                    .uei
+                    .kind = 0;
+                last = scheduler.stats()?;
+                scheduler.attach(policy)?;
+                "{}".to_string()
+            }
+            ("detach", _) => serde_json::to_string(&scheduler.detach()?.since(&last))?,
+            _ => bail!("{line:?} is neither `attach POLICY` nor `detach`"),
+        };
+        println!("{answer}");
+    }
+    Ok(())
 }
 
 /// libbpf insists on reading the kernel's configuration: two strings of debug dumps, and whether RCU is preemptible,

@@ -26,6 +26,14 @@ pub struct VmStats {
     pub other_queue: u64,
     #[stat(desc = "asked ones whose target was not queued, or not allowed on the yielder's CPU")]
     pub refused: u64,
+    #[stat(desc = "delivered to a sibling with an interrupt pending, not to KVM's choice")]
+    pub redirected_irq: u64,
+    #[stat(desc = "delivered to a sibling that was preempted at work, not to KVM's choice")]
+    pub redirected_preempted: u64,
+    #[stat(desc = "yielders that went on spinning, since nobody who could help was queued")]
+    pub stayed: u64,
+    #[stat(desc = "yielders that gave up their turn, since a sibling spins already")]
+    pub gave_up: u64,
     #[stat(desc = "nominated vCPUs that the rule let wait")]
     pub passed_over: u64,
     #[stat(desc = "ns from a yield until its target ran, in all")]
@@ -141,11 +149,15 @@ impl VmStats {
             same_queue: at(2),
             other_queue: at(3),
             refused: at(4),
-            passed_over: at(5),
-            wait_ns: at(6),
-            granted_ns: at(7),
-            run_ns: at(8),
-            queued_ns: at(9),
+            redirected_irq: at(5),
+            redirected_preempted: at(6),
+            stayed: at(7),
+            gave_up: at(8),
+            passed_over: at(9),
+            wait_ns: at(10),
+            granted_ns: at(11),
+            run_ns: at(12),
+            queued_ns: at(13),
         }
     }
 
@@ -157,6 +169,10 @@ impl VmStats {
             same_queue: self.same_queue.saturating_sub(earlier.same_queue),
             other_queue: self.other_queue.saturating_sub(earlier.other_queue),
             refused: self.refused.saturating_sub(earlier.refused),
+            redirected_irq: self.redirected_irq.saturating_sub(earlier.redirected_irq),
+            redirected_preempted: self.redirected_preempted.saturating_sub(earlier.redirected_preempted),
+            stayed: self.stayed.saturating_sub(earlier.stayed),
+            gave_up: self.gave_up.saturating_sub(earlier.gave_up),
             passed_over: self.passed_over.saturating_sub(earlier.passed_over),
             wait_ns: self.wait_ns.saturating_sub(earlier.wait_ns),
             granted_ns: self.granted_ns.saturating_sub(earlier.granted_ns),

@@ -57,6 +57,7 @@ pub fn run(
     let total = scenario.measure.repetitions * (scenario.variants.len() + bounds.len()) as u32;
     let mut done = 0;
     let mut points: Vec<bound::Points> = bounds.iter().map(|_| bound::Points::default()).collect();
+    let mut schedulers = scheduler::Schedulers::default();
     for repetition in 0..scenario.measure.repetitions {
         let run_seed = seed.wrapping_mul(1_000_003).wrapping_add(repetition.into());
         // Rotated, so that no variant always runs first.
@@ -64,11 +65,12 @@ pub fn run(
             let variant = &scenario.variants[(nth + repetition as usize) % scenario.variants.len()];
             let guests = guests(scenario, host);
             let tuning = tuning::apply(variant, scenario.host.dilation, host.default_slice_ns)?;
-            let scheduler = variant.overbook.as_deref().map(scheduler::load).transpose();
-            let scheduler = scheduler.with_context(|| format!("variant {}", variant.name))?;
+            if let Some(arguments) = &variant.overbook {
+                schedulers.attach(arguments).with_context(|| format!("variant {}", variant.name))?;
+            }
             let mut run = run_once(scenario, variant, &guests, run_seed, host)?;
-            if let Some(scheduler) = scheduler {
-                match scheduler.unload() {
+            if let Some(arguments) = &variant.overbook {
+                match schedulers.detach(arguments) {
                     Ok(counters) => run.extra.extend(counters),
                     Err(e) => run.error = Some(format!("{e:#}")),
                 }

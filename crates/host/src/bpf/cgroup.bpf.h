@@ -56,7 +56,7 @@ static void set_active(struct cgroup *leaf, u32 weight, bool active)
 {
 	int depth = leaf->level, level;
 
-	bpf_for(level, 0, MAX_DEPTH) {
+	bpf_for (level, 0, MAX_DEPTH) {
 		struct group_ctx *group;
 		struct cgroup *cgrp;
 		bool changed;
@@ -101,7 +101,7 @@ static u32 effective_weight(struct task_struct *p, bool idle_class)
 	if (!leaf)
 		return own << OVB_EFFECTIVE_SHIFT;
 	depth = leaf->level;
-	bpf_for(level, 1, MAX_DEPTH + 1) {
+	bpf_for (level, 1, MAX_DEPTH + 1) {
 		struct group_ctx *group;
 		struct cgroup *cgrp;
 
@@ -113,10 +113,9 @@ static u32 effective_weight(struct task_struct *p, bool idle_class)
 		group = group_ctx(cgrp);
 		if (group) {
 			effective = effective ? ovb_effective(effective, group->weight,
-							      total > group->weight ?
-								      total :
-								      group->weight) :
-						group->weight << OVB_EFFECTIVE_SHIFT;
+							      total > group->weight ? total
+										    : group->weight)
+					      : group->weight << OVB_EFFECTIVE_SHIFT;
 			total = group->active_weight;
 		}
 		bpf_cgroup_release(cgrp);

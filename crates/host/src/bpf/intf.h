@@ -8,6 +8,8 @@
 #define OVB_MAX_CPUS 1024
 #define OVB_MAX_LLCS 64
 #define OVB_MAX_VMS  1024
+/* vCPUs of one VM among which a better target is looked for. */
+#define OVB_MAX_VCPUS 256
 
 /* Who runs after a directed yield (design.md, "Who runs next"). */
 enum ovb_yield_policy {
@@ -49,8 +51,16 @@ struct ovb_vm_stats {
 	unsigned long long same_queue;
 	/* Asked ones whose target was elsewhere: another LLC's queue, or one CPU's own. */
 	unsigned long long other_queue;
-	/* Asked ones whose target could not be moved: not queued (any more), or not allowed here. */
+	/* Asked ones whose target could not be moved: not queued (any more), or not allowed here.
+	 */
 	unsigned long long refused;
+	/* Delivered to another sibling than KVM's choice: one with an interrupt pending, or one
+	 * that was preempted at work. */
+	unsigned long long redirected_irq;
+	unsigned long long redirected_preempted;
+	/* Nobody who could help was queued: the yielder went on spinning, or gave up its turn. */
+	unsigned long long stayed;
+	unsigned long long gave_up;
 	/* Nominated, but somebody else ran next. */
 	unsigned long long passed_over;
 	/* ns from a yield until its target ran, over those delivered. */

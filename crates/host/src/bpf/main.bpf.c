@@ -160,7 +160,7 @@ static bool steal(u32 llc)
 {
 	u32 i;
 
-	bpf_for(i, 1, nr_llcs) {
+	bpf_for (i, 1, nr_llcs) {
 		u32 other = llc + i;
 
 		if (other >= nr_llcs)
@@ -188,10 +188,10 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 	has_shared = first_deadline(llc_dsq(llc), &shared);
 	has_own = first_deadline(cpu_dsq(cpu), &own);
 	if (prevc && !prevc->yielded && (has_shared || has_own)) {
-		u64 first = !has_own			   ? shared :
-			    !has_shared			   ? own :
-			    ovb_vtime_before(shared, own) ? shared :
-							    own;
+		u64 first = !has_own			    ? shared
+			    : !has_shared		    ? own
+			    : ovb_vtime_before(shared, own) ? shared
+							    : own;
 		u64 deadline;
 
 		charge(prev, prevc, scx_bpf_now());
@@ -284,6 +284,9 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 		return;
 	charge(p, taskc, scx_bpf_now());
 	taskc->running_since = 0;
+	/* Who loses the CPU against his will was at work, as far as anybody knows. */
+	if (!taskc->yielded)
+		taskc->spinning = false;
 	if (taskc->idle_class)
 		mark_soft_idle(scx_bpf_task_cpu(p), false);
 }
@@ -332,7 +335,8 @@ s32 BPF_STRUCT_OPS(overbook_init_task, struct task_struct *p, struct scx_init_ta
 	taskc = bpf_task_storage_get(&task_ctxs, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!taskc)
 		return -ENOMEM;
-	taskc->effective = OVB_EFFECTIVE_NICE_0;
+	/* An earlier load may have left something. */
+	*taskc = (struct task_ctx){.effective = OVB_EFFECTIVE_NICE_0};
 	return 0;
 }
 
@@ -361,7 +365,7 @@ s32 BPF_STRUCT_OPS(overbook_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_
 	group = bpf_cgrp_storage_get(&group_ctxs, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!group)
 		return -ENOMEM;
-	group->weight = ovb_weight_from_cgroup(args->weight);
+	*group = (struct group_ctx){.weight = ovb_weight_from_cgroup(args->weight)};
 	return 0;
 }
 
@@ -385,7 +389,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 	mask = bpf_kptr_xchg(&soft_idle, mask);
 	if (mask)
 		bpf_cpumask_release(mask);
-	bpf_for(i, 0, nr_llcs) {
+	bpf_for (i, 0, nr_llcs) {
 		if (i >= OVB_MAX_LLCS)
 			break;
 		llc_vtime[i] = VTIME_START;
@@ -393,11 +397,13 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 		if (err)
 			return err;
 	}
-	bpf_for(i, 0, nr_cpus) {
+	bpf_for (i, 0, nr_cpus) {
 		struct cpu_ctx *cpuc = cpu_ctx_of(i);
 
-		if (cpuc)
+		if (cpuc) {
 			cpuc->vtime = VTIME_START;
+			cpuc->nominee = 0;
+		}
 		err = scx_bpf_create_dsq(cpu_dsq(i), -1);
 		if (err)
 			return err;

@@ -52,6 +52,8 @@ struct task_ctx {
 	u32 vm;
 	/* Has just yielded: must not be kept on its CPU. */
 	bool yielded;
+	/* Left its CPU by a directed yield, that is, while it waited for a sibling. */
+	bool spinning;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
 	bool idle_class;
 };
@@ -93,6 +95,31 @@ struct {
 	__type(key, u32);
 	__type(value, struct ovb_vm_stats);
 } vms SEC(".maps");
+
+/* The vCPUs of a VM that have yielded or were yielded to. */
+struct vm_ctx {
+	u32 nr_vcpus;
+	/* vCPU that spins on a CPU since nobody is queued who could help it, and when it last said
+	 * so. */
+	u32 hot;
+	u64 hot_at;
+	u32 pids[OVB_MAX_VCPUS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, OVB_MAX_VMS);
+	__type(key, u32);
+	__type(value, struct vm_ctx);
+} vm_ctxs SEC(".maps");
+
+/* Too large for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct vm_ctx);
+} blank_vm SEC(".maps");
 
 /* CPUs that run SCHED_IDLE tasks: as good as idle. */
 private(OVERBOOK) struct bpf_cpumask __kptr *soft_idle;

@@ -15,9 +15,12 @@
 #include "proportional.h"
 #include "state.bpf.h"
 #include "strict.h"
+#include "vcpu.bpf.h"
 
 /* A nomination that no dispatch has used within this time is forgotten. */
 #define NOMINATION_NS 1000000
+/* A VM's spinner that has not been heard of for this time has got what it waited for. */
+#define HOT_NS 300000
 
 /* Whether a task may run on a CPU. */
 static bool may_run_on(const struct task_struct *p, s32 cpu)
@@ -49,8 +52,7 @@ static void price(struct task_ctx *from, struct task_ctx *to, struct cpu_ctx *cp
 		to->vtime = ovb_credit(to->vtime, clock, weighted(to, slice_ns),
 				       scx_bpf_dsq_nr_queued(dsq));
 	} else if (policy == OVB_YIELD_STRICT && to->dsq == dsq) {
-		from->vtime = ovb_strict(from->vtime, to->vtime,
-					 weighted(to, preempt_margin_ns));
+		from->vtime = ovb_strict(from->vtime, to->vtime, weighted(to, preempt_margin_ns));
 	}
 	/* Everything but hand-off ends with the kernel's own yield, in this order (A1, step 14). */
 	place.vtime = from->vtime;
@@ -58,52 +60,161 @@ static void price(struct task_ctx *from, struct task_ctx *to, struct cpu_ctx *cp
 	from->vtime = place.vtime;
 }
 
-/* The whole of a directed yield. True if the target is nominated. */
+/* How much a queued sibling can help: 0 not at all. */
+static u32 usefulness(struct task_struct *to, struct task_ctx *toc, s32 cpu)
+{
+	if (!toc->queued_since || !may_run_on(to, cpu))
+		return 0;
+	if (has_pending_interrupt(to))
+		return 2;
+	/* Who yielded waits for somebody himself; who was preempted may hold what others wait for.
+	 */
+	return toc->spinning ? 0 : 1;
+}
+
+/* Looks for the best target: KVM's own choice if it can help most, else another sibling. */
+static u32 choose(struct task_struct *from, struct task_struct *to, struct task_ctx *toc,
+		  struct vm_ctx *vm, s32 cpu, u32 *chosen)
+{
+	u32 best = usefulness(to, toc, cpu), i, nr = vm->nr_vcpus;
+
+	*chosen = to->pid;
+	if (best == 2)
+		return best;
+	bpf_for (i, 0, nr) {
+		struct task_struct *p;
+		struct task_ctx *taskc;
+		u32 use = 0, pid;
+
+		if (i >= OVB_MAX_VCPUS)
+			break;
+		pid = vm->pids[i];
+		if (!pid || pid == from->pid || pid == to->pid)
+			continue;
+		p = bpf_task_from_pid(pid);
+		if (!p) {
+			/* The thread has ended. */
+			vm->pids[i] = 0;
+			continue;
+		}
+		taskc = task_ctx(p);
+		if (taskc && taskc->vm == from->tgid)
+			use = usefulness(p, taskc, cpu);
+		bpf_task_release(p);
+		if (use > best) {
+			best = use;
+			*chosen = pid;
+		}
+		if (best == 2)
+			break;
+	}
+	return best;
+}
+
+/* Nominates a target for hand-off, on the yielder's account. */
+static void hand_over(struct task_struct *from, struct task_ctx *fromc, struct task_ctx *toc,
+		      u32 to_pid, struct cpu_ctx *cpuc, u64 now)
+{
+	u64 ran = now - fromc->running_since;
+	u64 left = fromc->turn_ns > ran ? fromc->turn_ns - ran : 0;
+	u64 grant = ovb_handoff_grant(left, least_grant_ns, slice_ns);
+
+	charge(from, fromc, now);
+	/* A target of another VM cannot be, but if it could, it would run on its own account. */
+	if (fromc->vm == toc->vm) {
+		__sync_fetch_and_add(&fromc->vtime, weighted(fromc, grant));
+		toc->grant_ns = grant;
+		toc->donor = from->pid;
+	}
+	toc->turn_ns = grant;
+	cpuc->nominee = to_pid;
+	cpuc->nominator = from->pid;
+	cpuc->nominated_at = now;
+}
+
+/*
+ * Nobody in the queues can help. One waiter per VM goes on spinning, so that somebody takes the
+ * lock as soon as it is free; the others give up their turns. Returns true if this one stays.
+ */
+static bool stay(struct task_struct *from, struct vm_ctx *vm, u64 now)
+{
+	if (vm->hot != from->pid && now - vm->hot_at < HOT_NS)
+		return false;
+	vm->hot = from->pid;
+	vm->hot_at = now;
+	return true;
+}
+
+/* Our own rule. True always: KVM need not try anybody else. */
+static bool yield_handoff(struct task_struct *from, struct task_ctx *fromc, struct task_struct *to,
+			  struct task_ctx *toc, struct vm_ctx *vm, struct cpu_ctx *cpuc,
+			  struct ovb_vm_stats *stats, s32 cpu, u64 now)
+{
+	u32 pid, use = choose(from, to, toc, vm, cpu, &pid);
+
+	if (use) {
+		struct task_struct *p = bpf_task_from_pid(pid);
+		struct task_ctx *taskc;
+
+		if (!p)
+			return false;
+		taskc = task_ctx(p);
+		if (taskc) {
+			hand_over(from, fromc, taskc, pid, cpuc, now);
+			if (pid != to->pid && use == 2)
+				stats->redirected_irq++;
+			else if (pid != to->pid)
+				stats->redirected_preempted++;
+		}
+		bpf_task_release(p);
+	} else if (stay(from, vm, now)) {
+		stats->stayed++;
+		return true;
+	} else {
+		stats->gave_up++;
+		charge(from, fromc, now);
+		price(fromc, toc, cpuc, 0, 0, clock_of(from, cpu), 0, OVB_YIELD_FORFEIT);
+	}
+	fromc->spinning = true;
+	fromc->yielded = true;
+	scx_bpf_task_set_slice(from, 0);
+	return true;
+}
+
+/* The whole of a directed yield. True if it was taken up. */
 static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 {
 	struct task_ctx *fromc = task_ctx(from), *toc = task_ctx(to);
 	s32 cpu = scx_bpf_task_cpu(from);
-	u64 now = scx_bpf_now(), left, dsq = llc_dsq(llc_of(cpu));
+	u64 now = scx_bpf_now(), dsq = llc_dsq(llc_of(cpu));
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct ovb_vm_stats *stats;
+	struct vm_ctx *vm;
 	u32 policy = yield_policy;
 
 	if (!fromc || !toc || !cpuc)
 		return false;
-	fromc->vm = from->tgid;
-	toc->vm = to->tgid;
+	vm = enlist(from, fromc);
+	enlist(to, toc);
 	stats = vm_stats(fromc->vm);
-	if (!stats)
+	if (!vm || !stats)
 		return false;
 	stats->asked++;
 	if (toc->dsq == dsq)
 		stats->same_queue++;
 	else
 		stats->other_queue++;
+	if (policy == OVB_YIELD_HANDOFF)
+		return yield_handoff(from, fromc, to, toc, vm, cpuc, stats, cpu, now);
 	/* Not in any queue: it is running, or about to. Or it may not run here. */
 	if (!toc->queued_since || !may_run_on(to, cpu)) {
 		stats->refused++;
 		return false;
 	}
-	left = fromc->turn_ns > now - fromc->running_since ?
-		       fromc->turn_ns - (now - fromc->running_since) :
-		       0;
 	charge(from, fromc, now);
-	if (policy == OVB_YIELD_HANDOFF) {
-		u64 grant = ovb_handoff_grant(left, least_grant_ns, slice_ns);
-
-		/* Each VM's time stays with it: a target of another VM cannot happen, but if it
-		 * did, it would run on its own account. */
-		if (fromc->vm == toc->vm) {
-			__sync_fetch_and_add(&fromc->vtime, weighted(fromc, grant));
-			toc->grant_ns = grant;
-			toc->donor = from->pid;
-		}
-		toc->turn_ns = grant;
-	} else {
-		price(fromc, toc, cpuc, from->pid, to->pid, clock_of(from, cpu), dsq, policy);
-		toc->turn_ns = slice_ns;
-	}
+	price(fromc, toc, cpuc, from->pid, to->pid, clock_of(from, cpu), dsq, policy);
+	toc->turn_ns = slice_ns;
+	fromc->spinning = true;
 	fromc->yielded = true;
 	if (policy != OVB_YIELD_FORFEIT) {
 		cpuc->nominee = to->pid;
@@ -147,8 +258,8 @@ static bool take_from_queue(struct task_struct *p, u64 dsq, u64 turn_ns)
 	return taken;
 }
 
-/* Deadline of the first task in a queue; false if there is none. Not inlined: the compiler would fold
- * the tests of two such pointers into one bitwise operation, which the verifier forbids. */
+/* Deadline of the first task in a queue; false if there is none. Not inlined: the compiler would
+ * fold the tests of two such pointers into one bitwise operation, which the verifier forbids. */
 static __noinline bool first_deadline(u64 dsq, u64 *deadline)
 {
 	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);

@@ -1,75 +1,109 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Overbook's own host scheduler, loaded for the length of a run.
+//! Overbook's own host scheduler, attached for the length of a run.
 
 use anyhow::{Context, Result, bail};
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fs;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::process::{Child, Command, Stdio};
-use std::thread::sleep;
-use std::time::Duration;
+use std::io::{BufRead, BufReader, Lines, Read, Seek, SeekFrom, Write};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-const STATE: &str = "/sys/kernel/sched_ext/state";
-const STEP: Duration = Duration::from_millis(10);
-/// Patience in steps: loading verifies every program, which takes an emulated CPU seconds.
-const LOAD_STEPS: u32 = 12_000;
-const UNLOAD_STEPS: u32 = 3_000;
+/// Schedulers that this boot has loaded, by their arguments: loading verifies every program and takes an emulated CPU
+/// many seconds, attaching takes none.
+#[derive(Default)]
+pub struct Schedulers {
+    loaded: BTreeMap<Vec<String>, Loaded>,
+}
 
-/// The running `overbook host`. Dropping it unloads the scheduler.
-pub struct Loaded {
+/// A loaded `overbook host`, attached or not. Dropping it unloads the scheduler.
+struct Loaded {
     child: Child,
+    input: ChildStdin,
+    answers: Lines<BufReader<ChildStdout>>,
     /// A file, since nobody reads along: a pipe would fill up.
     messages: File,
 }
 
-/// Loads the scheduler with `arguments` and waits until it schedules.
-///
-/// # Errors
-/// It does not load; the message is its own.
-pub fn load(arguments: &[String]) -> Result<Loaded> {
-    let messages = tempfile::tempfile().context("no room for the scheduler's messages")?;
-    let child = Command::new("/proc/self/exe")
-        .args(["host", "--json"])
-        .args(arguments)
-        .stdout(Stdio::piped())
-        .stderr(messages.try_clone()?)
-        .spawn()
-        .context("cannot start `overbook host`")?;
-    let mut loaded = Loaded { child, messages };
-    for _ in 0..LOAD_STEPS {
-        if fs::read_to_string(STATE).is_ok_and(|state| state.trim() == "enabled") {
-            return Ok(loaded);
+impl Schedulers {
+    /// Attaches the scheduler of `arguments` (those of `overbook host`), loading it first if need be.
+    ///
+    /// # Errors
+    /// It does not load; the message is its own.
+    pub fn attach(&mut self, arguments: &[String]) -> Result<()> {
+        let (arguments, policy) = split_policy(arguments);
+        if !self.loaded.contains_key(&arguments) {
+            let loaded = Loaded::start(&arguments)?;
+            self.loaded.insert(arguments.clone(), loaded);
         }
-        if loaded.child.try_wait()?.is_some() {
-            bail!("`overbook host` did not start: {}", loaded.last_words());
+        let Some(loaded) = self.loaded.get_mut(&arguments) else { return Ok(()) };
+        let outcome = loaded.ask(&format!("attach {policy}"));
+        if outcome.is_err() {
+            self.loaded.remove(&arguments);
         }
-        sleep(STEP);
+        outcome.map(drop)
     }
-    bail!("`overbook host` does not come up");
+
+    /// Detaches it again and returns its counters since it was attached, by name.
+    ///
+    /// # Errors
+    /// The kernel had thrown it out; the message is the kernel's.
+    pub fn detach(&mut self, arguments: &[String]) -> Result<BTreeMap<String, f64>> {
+        let (arguments, _) = split_policy(arguments);
+        let loaded = self.loaded.get_mut(&arguments).context("it is not loaded")?;
+        let outcome = loaded.ask("detach");
+        if outcome.is_err() {
+            self.loaded.remove(&arguments);
+        }
+        Ok(flatten(&outcome?))
+    }
+}
+
+/// The rule can be switched without loading anew.
+fn split_policy(arguments: &[String]) -> (Vec<String>, String) {
+    const FLAG: &str = "--yield-policy";
+    let mut rest = arguments.to_vec();
+    let mut policy = "handoff".to_string();
+    if let Some(at) = rest.iter().position(|a| a == FLAG)
+        && at + 1 < rest.len()
+    {
+        policy = rest.remove(at + 1);
+        rest.remove(at);
+    }
+    (rest, policy)
 }
 
 impl Loaded {
-    /// Unloads the scheduler and returns its counters by name.
-    ///
-    /// # Errors
-    /// The kernel had unloaded it, or it did not end well; the message is its own.
-    pub fn unload(mut self) -> Result<BTreeMap<String, f64>> {
-        // It may be gone already: its status tells.
-        let _ = kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT);
-        for _ in 0..UNLOAD_STEPS {
-            if let Some(status) = self.child.try_wait()? {
-                if !status.success() {
-                    bail!("`overbook host` failed: {}", self.last_words());
-                }
-                return self.counters();
+    fn start(arguments: &[String]) -> Result<Loaded> {
+        let messages = tempfile::tempfile().context("no room for the scheduler's messages")?;
+        let mut child = Command::new("/proc/self/exe")
+            .args(["host", "--hold"])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(messages.try_clone()?)
+            .spawn()
+            .context("cannot start `overbook host`")?;
+        let input = child.stdin.take().context("no pipe to `overbook host`")?;
+        let output = child.stdout.take().context("no pipe from `overbook host`")?;
+        let mut loaded = Loaded { child, input, answers: BufReader::new(output).lines(), messages };
+        loaded.answer()?;
+        Ok(loaded)
+    }
+
+    fn ask(&mut self, line: &str) -> Result<Value> {
+        // If it is gone, its last words say more than the pipe.
+        let _ = writeln!(self.input, "{line}");
+        self.answer()
+    }
+
+    fn answer(&mut self) -> Result<Value> {
+        match self.answers.next() {
+            Some(Ok(line)) => Ok(serde_json::from_str(&line)?),
+            _ => {
+                let status = self.child.wait()?;
+                bail!("`overbook host` failed ({status}): {}", self.last_words())
             }
-            sleep(STEP);
         }
-        bail!("`overbook host` does not end");
     }
 
     fn last_words(&mut self) -> String {
@@ -78,15 +112,6 @@ impl Loaded {
         let _ = self.messages.seek(SeekFrom::Start(0)).and_then(|_| self.messages.read_to_string(&mut text));
         let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
         lines[lines.len().saturating_sub(40)..].join(" | ")
-    }
-
-    fn counters(&mut self) -> Result<BTreeMap<String, f64>> {
-        let mut text = String::new();
-        if let Some(mut stdout) = self.child.stdout.take() {
-            stdout.read_to_string(&mut text)?;
-        }
-        let stats: Value = serde_json::from_str(text.trim()).context("`overbook host` left no statistics")?;
-        Ok(flatten(&stats))
     }
 }
 
