@@ -56,6 +56,12 @@ pub struct Options {
     /// A task that wakes up preempts one whose deadline is later by this much, in µs of virtual time
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub preempt_margin_us: u64,
+    /// The one waiter of a VM that spins on although no queued sibling can help it does so for this long, in µs
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub stay_us: u64,
+    /// A queued vCPU that had yielded this long ago, in µs, may have got what it waited for, and is worth a hand-off
+    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    pub stale_us: u64,
     /// Print statistics every so many seconds while scheduling
     #[arg(long, value_name = "SEC")]
     pub stats: Option<f64>,
@@ -75,6 +81,9 @@ pub struct Options {
     /// schedulers by turns
     #[arg(long, hide = true)]
     pub hold: bool,
+    /// Stretch all times by this factor, as the lab stretches its guests
+    #[arg(long, hide = true, default_value_t = 1.0)]
+    pub stretch: f64,
     /// Length of the kernel's debug dump after an error, in bytes; 0 for the kernel's choice
     #[arg(long, default_value_t = 0)]
     pub exit_dump_len: u32,

@@ -27,6 +27,8 @@ const POLL: Duration = Duration::from_millis(100);
 struct Scheduler<'a> {
     skel: BpfSkel<'a>,
     link: Option<Link>,
+    /// All programs but the scheduler's own operations are attached.
+    probed: bool,
 }
 
 /// `overbook host`, until `stop` is raised or the kernel unloads the scheduler.
@@ -94,18 +96,29 @@ impl<'a> Scheduler<'a> {
                 intf::OVB_MAX_LLCS
             );
         }
-        rodata.slice_ns = options.slice_us * 1000;
-        rodata.least_grant_ns = options.least_grant_us * 1000;
-        rodata.preempt_margin_ns = options.preempt_margin_us * 1000;
+        let ns = |us: u64| (us as f64 * 1000.0 * options.stretch) as u64;
+        rodata.slice_ns = ns(options.slice_us);
+        rodata.least_grant_ns = ns(options.least_grant_us);
+        rodata.stay_ns = ns(options.stay_us);
+        rodata.stale_ns = ns(options.stale_us);
+        rodata.preempt_margin_ns = ns(options.preempt_margin_us);
         let skel = scx_ops_load!(skel, overbook_ops, uei)
             .context("the kernel refuses the scheduler; `overbook -vv host` shows why")?;
-        Ok(Scheduler { skel, link: None })
+        Ok(Scheduler { skel, link: None, probed: false })
     }
 
     /// Starts to schedule.
     fn attach(&mut self, policy: YieldPolicy) -> Result<()> {
         self.switch(policy)?;
-        self.link = Some(scx_ops_attach!(self.skel, overbook_ops)?);
+        // The macro attaches the other programs too, and doing that twice breaks their links.
+        let link = match self.probed {
+            false => scx_ops_attach!(self.skel, overbook_ops),
+            true => {
+                self.skel.maps.overbook_ops.attach_struct_ops().context("the kernel refuses the scheduler")
+            }
+        };
+        self.link = Some(link?);
+        self.probed = true;
         Ok(())
     }
 

@@ -66,7 +66,9 @@ pub fn run(
             let guests = guests(scenario, host);
             let tuning = tuning::apply(variant, scenario.host.dilation, host.default_slice_ns)?;
             if let Some(arguments) = &variant.overbook {
-                schedulers.attach(arguments).with_context(|| format!("variant {}", variant.name))?;
+                schedulers
+                    .attach(arguments, scenario.host.dilation)
+                    .with_context(|| format!("variant {}", variant.name))?;
             }
             let mut run = run_once(scenario, variant, &guests, run_seed, host)?;
             if let Some(arguments) = &variant.overbook {

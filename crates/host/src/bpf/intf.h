@@ -5,6 +5,7 @@
 #ifndef OVERBOOK_HOST_INTF_H
 #define OVERBOOK_HOST_INTF_H
 
+/* Powers of two, as they serve as masks. */
 #define OVB_MAX_CPUS 1024
 #define OVB_MAX_LLCS 64
 #define OVB_MAX_VMS  1024

@@ -272,8 +272,11 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	if (taskc->grant_ns)
 		return;
 	cpuc->vtime = ovb_vtime_max(cpuc->vtime, taskc->vtime);
-	if (llc < OVB_MAX_LLCS && p->nr_cpus_allowed >= nr_cpus)
-		llc_vtime[llc] = ovb_vtime_max(llc_vtime[llc], taskc->vtime);
+	if (p->nr_cpus_allowed >= nr_cpus) {
+		u64 *clock = &llc_vtime[llc & (OVB_MAX_LLCS - 1)];
+
+		*clock = ovb_vtime_max(*clock, taskc->vtime);
+	}
 }
 
 void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
@@ -286,7 +289,7 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 	taskc->running_since = 0;
 	/* Who loses the CPU against his will was at work, as far as anybody knows. */
 	if (!taskc->yielded)
-		taskc->spinning = false;
+		taskc->spun_at = 0;
 	if (taskc->idle_class)
 		mark_soft_idle(scx_bpf_task_cpu(p), false);
 }

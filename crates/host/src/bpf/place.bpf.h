@@ -19,7 +19,8 @@
 
 static u32 llc_of(s32 cpu)
 {
-	return cpu >= 0 && cpu < OVB_MAX_CPUS ? cpu_llc[cpu] : 0;
+	/* A mask and not a test: the compiler tests one copy and indexes with another. */
+	return cpu_llc[(u32)cpu & (OVB_MAX_CPUS - 1)];
 }
 
 /* Queue of an LLC. */
@@ -51,8 +52,8 @@ static u64 clock_of(const struct task_struct *p, s32 cpu)
 	u32 llc = llc_of(cpu);
 
 	/* Tasks that may run anywhere share the LLC's clock; a pool of CPUs may run at its own. */
-	if (p->nr_cpus_allowed >= nr_cpus && llc < OVB_MAX_LLCS)
-		return llc_vtime[llc];
+	if (p->nr_cpus_allowed >= nr_cpus)
+		return llc_vtime[llc & (OVB_MAX_LLCS - 1)];
 	cpuc = cpu_ctx_of(cpu);
 	return cpuc ? cpuc->vtime : 0;
 }

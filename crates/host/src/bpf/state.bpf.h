@@ -23,6 +23,11 @@ const volatile u64 preempt_margin_ns = 500000;
 /* Cost of running a task in another LLC, ns; see ovb_handoff_pays(). */
 const volatile u64 llc_move_cost_ns = 500000;
 
+/* The one waiter of a VM that spins on although nobody can help it does so for this long, ns. */
+const volatile u64 stay_ns = 200000;
+/* A queued vCPU that had yielded this long ago may have got what it waited for, ns. */
+const volatile u64 stale_ns = 1000000;
+
 /* May be changed while running: enum ovb_yield_policy. */
 volatile u32 yield_policy = OVB_YIELD_HANDOFF;
 
@@ -52,8 +57,9 @@ struct task_ctx {
 	u32 vm;
 	/* Has just yielded: must not be kept on its CPU. */
 	bool yielded;
-	/* Left its CPU by a directed yield, that is, while it waited for a sibling. */
-	bool spinning;
+	/* When it left its CPU by a directed yield, that is, waiting for a sibling; 0 if it did
+	 * not. */
+	u64 spun_at;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
 	bool idle_class;
 };
@@ -102,6 +108,7 @@ struct vm_ctx {
 	/* vCPU that spins on a CPU since nobody is queued who could help it, and when it last said
 	 * so. */
 	u32 hot;
+	u64 hot_since;
 	u64 hot_at;
 	u32 pids[OVB_MAX_VCPUS];
 };

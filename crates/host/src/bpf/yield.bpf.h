@@ -60,26 +60,37 @@ static void price(struct task_ctx *from, struct task_ctx *to, struct cpu_ctx *cp
 	from->vtime = place.vtime;
 }
 
-/* How much a queued sibling can help: 0 not at all. */
-static u32 usefulness(struct task_struct *to, struct task_ctx *toc, s32 cpu)
+/* How much a queued sibling can help a vCPU that spins. */
+enum usefulness {
+	/* Not queued, not allowed here, or it has just found that it must wait itself. */
+	USELESS = 0,
+	/* It waited, but long ago: it may have got what it waited for. */
+	STALE = 1,
+	/* It was preempted at work, and may hold what others wait for. */
+	AT_WORK = 2,
+	/* It has an interrupt to take. */
+	INTERRUPTED = 3,
+};
+
+static u32 usefulness(struct task_struct *to, struct task_ctx *toc, s32 cpu, u64 now)
 {
 	if (!toc->queued_since || !may_run_on(to, cpu))
-		return 0;
+		return USELESS;
 	if (has_pending_interrupt(to))
-		return 2;
-	/* Who yielded waits for somebody himself; who was preempted may hold what others wait for.
-	 */
-	return toc->spinning ? 0 : 1;
+		return INTERRUPTED;
+	if (!toc->spun_at)
+		return AT_WORK;
+	return now - toc->spun_at > stale_ns ? STALE : USELESS;
 }
 
 /* Looks for the best target: KVM's own choice if it can help most, else another sibling. */
 static u32 choose(struct task_struct *from, struct task_struct *to, struct task_ctx *toc,
-		  struct vm_ctx *vm, s32 cpu, u32 *chosen)
+		  struct vm_ctx *vm, s32 cpu, u64 now, u32 *chosen)
 {
-	u32 best = usefulness(to, toc, cpu), i, nr = vm->nr_vcpus;
+	u32 best = usefulness(to, toc, cpu, now), i, nr = vm->nr_vcpus;
 
 	*chosen = to->pid;
-	if (best == 2)
+	if (best == INTERRUPTED)
 		return best;
 	bpf_for (i, 0, nr) {
 		struct task_struct *p;
@@ -88,24 +99,24 @@ static u32 choose(struct task_struct *from, struct task_struct *to, struct task_
 
 		if (i >= OVB_MAX_VCPUS)
 			break;
-		pid = vm->pids[i];
+		pid = vm->pids[i & (OVB_MAX_VCPUS - 1)];
 		if (!pid || pid == from->pid || pid == to->pid)
 			continue;
 		p = bpf_task_from_pid(pid);
 		if (!p) {
 			/* The thread has ended. */
-			vm->pids[i] = 0;
+			vm->pids[i & (OVB_MAX_VCPUS - 1)] = 0;
 			continue;
 		}
 		taskc = task_ctx(p);
 		if (taskc && taskc->vm == from->tgid)
-			use = usefulness(p, taskc, cpu);
+			use = usefulness(p, taskc, cpu, now);
 		bpf_task_release(p);
 		if (use > best) {
 			best = use;
 			*chosen = pid;
 		}
-		if (best == 2)
+		if (best == INTERRUPTED)
 			break;
 	}
 	return best;
@@ -133,14 +144,17 @@ static void hand_over(struct task_struct *from, struct task_ctx *fromc, struct t
 }
 
 /*
- * Nobody in the queues can help. One waiter per VM goes on spinning, so that somebody takes the
- * lock as soon as it is free; the others give up their turns. Returns true if this one stays.
+ * Nobody in the queues can help. One waiter per VM goes on spinning for a moment, so that somebody
+ * takes a lock as soon as it is free; the others give up their turns. True if this one stays.
  */
 static bool stay(struct task_struct *from, struct vm_ctx *vm, u64 now)
 {
-	if (vm->hot != from->pid && now - vm->hot_at < HOT_NS)
+	if (now - vm->hot_at >= HOT_NS) {
+		vm->hot = from->pid;
+		vm->hot_since = now;
+	}
+	if (vm->hot != from->pid || now - vm->hot_since > stay_ns)
 		return false;
-	vm->hot = from->pid;
 	vm->hot_at = now;
 	return true;
 }
@@ -150,7 +164,7 @@ static bool yield_handoff(struct task_struct *from, struct task_ctx *fromc, stru
 			  struct task_ctx *toc, struct vm_ctx *vm, struct cpu_ctx *cpuc,
 			  struct ovb_vm_stats *stats, s32 cpu, u64 now)
 {
-	u32 pid, use = choose(from, to, toc, vm, cpu, &pid);
+	u32 pid, use = choose(from, to, toc, vm, cpu, now, &pid);
 
 	if (use) {
 		struct task_struct *p = bpf_task_from_pid(pid);
@@ -161,7 +175,7 @@ static bool yield_handoff(struct task_struct *from, struct task_ctx *fromc, stru
 		taskc = task_ctx(p);
 		if (taskc) {
 			hand_over(from, fromc, taskc, pid, cpuc, now);
-			if (pid != to->pid && use == 2)
+			if (pid != to->pid && use == INTERRUPTED)
 				stats->redirected_irq++;
 			else if (pid != to->pid)
 				stats->redirected_preempted++;
@@ -175,7 +189,7 @@ static bool yield_handoff(struct task_struct *from, struct task_ctx *fromc, stru
 		charge(from, fromc, now);
 		price(fromc, toc, cpuc, 0, 0, clock_of(from, cpu), 0, OVB_YIELD_FORFEIT);
 	}
-	fromc->spinning = true;
+	fromc->spun_at = now;
 	fromc->yielded = true;
 	scx_bpf_task_set_slice(from, 0);
 	return true;
@@ -214,7 +228,7 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	charge(from, fromc, now);
 	price(fromc, toc, cpuc, from->pid, to->pid, clock_of(from, cpu), dsq, policy);
 	toc->turn_ns = slice_ns;
-	fromc->spinning = true;
+	fromc->spun_at = now;
 	fromc->yielded = true;
 	if (policy != OVB_YIELD_FORFEIT) {
 		cpuc->nominee = to->pid;

@@ -25,14 +25,15 @@ struct Loaded {
 }
 
 impl Schedulers {
-    /// Attaches the scheduler of `arguments` (those of `overbook host`), loading it first if need be.
+    /// Attaches the scheduler of `arguments` (those of `overbook host`), loading it first if need be, with its
+    /// times stretched by `dilation`.
     ///
     /// # Errors
     /// It does not load; the message is its own.
-    pub fn attach(&mut self, arguments: &[String]) -> Result<()> {
+    pub fn attach(&mut self, arguments: &[String], dilation: f64) -> Result<()> {
         let (arguments, policy) = split_policy(arguments);
         if !self.loaded.contains_key(&arguments) {
-            let loaded = Loaded::start(&arguments)?;
+            let loaded = Loaded::start(&arguments, dilation)?;
             self.loaded.insert(arguments.clone(), loaded);
         }
         let Some(loaded) = self.loaded.get_mut(&arguments) else { return Ok(()) };
@@ -73,10 +74,10 @@ fn split_policy(arguments: &[String]) -> (Vec<String>, String) {
 }
 
 impl Loaded {
-    fn start(arguments: &[String]) -> Result<Loaded> {
+    fn start(arguments: &[String], dilation: f64) -> Result<Loaded> {
         let messages = tempfile::tempfile().context("no room for the scheduler's messages")?;
         let mut child = Command::new("/proc/self/exe")
-            .args(["host", "--hold"])
+            .args(["host", "--hold", "--stretch", &dilation.to_string()])
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
