@@ -55,7 +55,9 @@ fn smoke(series: &str) {
     assert_eq!(report.machine.cpus, 4);
     assert!(report.instrument.as_ref().unwrap().ok);
     assert_eq!(summary::failed(&report), Vec::<String>::new());
-    for variant in ["eevdf", "next-buddy"] {
+    let asked: f64 = report.runs.iter().filter_map(|run| run.extra.get("overbook: VMs asked")).sum();
+    assert!(asked > 0.0, "KVM has asked our scheduler for nothing");
+    for variant in ["eevdf", "next-buddy", "overbook"] {
         for name in ["lock", "ipi", "shootdown", "barrier", "user", "halted", "compute", "hostile"] {
             let vm = vm(&report, variant, name);
             let steal_ns: u64 = vm.vcpus.iter().map(|v| v.steal_ns).sum();
