@@ -95,8 +95,9 @@ struct {
 /* Virtual time of each LLC's queue: the latest of its CPUs'. */
 u64 llc_vtime[OVB_MAX_LLCS];
 
+/* VMs come and go: the map forgets those that have been silent for longest. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
 	__uint(max_entries, OVB_MAX_VMS);
 	__type(key, u32);
 	__type(value, struct ovb_vm_stats);
@@ -114,7 +115,7 @@ struct vm_ctx {
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, OVB_MAX_VMS);
 	__type(key, u32);
 	__type(value, struct vm_ctx);

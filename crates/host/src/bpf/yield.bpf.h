@@ -122,6 +122,25 @@ static u32 choose(struct task_struct *from, struct task_struct *to, struct task_
 	return best;
 }
 
+/* Undoes a grant that was not used: the nomination came to nothing, or somebody else nominates. */
+static void take_back(struct task_ctx *toc)
+{
+	struct task_struct *donor;
+	struct task_ctx *donorc;
+	u64 grant = toc->grant_ns;
+
+	toc->grant_ns = 0;
+	if (!grant)
+		return;
+	donor = bpf_task_from_pid(toc->donor);
+	if (!donor)
+		return;
+	donorc = task_ctx(donor);
+	if (donorc)
+		__sync_fetch_and_sub(&donorc->vtime, weighted(donorc, grant));
+	bpf_task_release(donor);
+}
+
 /* Nominates a target for hand-off, on the yielder's account. */
 static void hand_over(struct task_struct *from, struct task_ctx *fromc, struct task_ctx *toc,
 		      u32 to_pid, struct cpu_ctx *cpuc, u64 now)
@@ -131,6 +150,7 @@ static void hand_over(struct task_struct *from, struct task_ctx *fromc, struct t
 	u64 grant = ovb_handoff_grant(left, least_grant_ns, slice_ns);
 
 	charge(from, fromc, now);
+	take_back(toc);
 	/* A target of another VM cannot be, but if it could, it would run on its own account. */
 	if (fromc->vm == toc->vm) {
 		__sync_fetch_and_add(&fromc->vtime, weighted(fromc, grant));
@@ -237,25 +257,6 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	}
 	scx_bpf_task_set_slice(from, 0);
 	return true;
-}
-
-/* Undoes the grant of a nomination that came to nothing. */
-static void take_back(struct task_ctx *toc)
-{
-	struct task_struct *donor;
-	struct task_ctx *donorc;
-	u64 grant = toc->grant_ns;
-
-	toc->grant_ns = 0;
-	if (!grant)
-		return;
-	donor = bpf_task_from_pid(toc->donor);
-	if (!donor)
-		return;
-	donorc = task_ctx(donor);
-	if (donorc)
-		__sync_fetch_and_sub(&donorc->vtime, weighted(donorc, grant));
-	bpf_task_release(donor);
 }
 
 /* Moves a queued task to this CPU's local queue, from whichever queue holds it. */
