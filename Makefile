@@ -22,7 +22,7 @@ build: setup
 
 ## The main job: an emulated oversubscribed KVM host, measured.
 lab: build
-	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/%.toml) --output $(RESULTS)
+	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/%.toml) --jobs 3 --output $(RESULTS)
 
 ## Linters and both rings of tests.
 test: lint ring1 ring2
