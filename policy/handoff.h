@@ -43,13 +43,4 @@ static inline void ovb_handoff_settle(ovb_u64 grant, ovb_u64 used, struct ovb_ha
 	bill->refund = grant - bill->donor;
 }
 
-/*
- * Nonzero if a target that is queued where the yielder's CPU does not usually look is worth the
- * move: it would wait longer than the move costs.
- */
-static inline int ovb_handoff_pays(ovb_u64 expected_wait_ns, ovb_u64 move_cost_ns)
-{
-	return expected_wait_ns > move_cost_ns;
-}
-
 #endif

@@ -38,7 +38,6 @@ enum ovb_count {
 	OVB_COUNT_STEAL_LLC,
 	/* sched_yield() without a target. */
 	OVB_COUNT_PLAIN_YIELD,
-	OVB_COUNT_CPUS_TAKEN,
 	OVB_COUNTS,
 };
 

@@ -20,8 +20,6 @@ const volatile u64 slice_ns = 3000000;
 const volatile u64 least_grant_ns = 500000;
 /* A woken task preempts one whose deadline is later by this much, ns of virtual time. */
 const volatile u64 preempt_margin_ns = 500000;
-/* Cost of running a task in another LLC, ns; see ovb_handoff_pays(). */
-const volatile u64 llc_move_cost_ns = 500000;
 
 /* The one waiter of a VM that spins on although nobody can help it does so for this long, ns. */
 const volatile u64 stay_ns = 200000;
