@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What must hold before the scheduler is loaded; every refusal is one sentence that says what to do.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -46,16 +46,6 @@ pub fn loaded() -> Option<String> {
     }
     let name = fs::read_to_string(format!("{SCHED_EXT}/root/ops")).unwrap_or_default();
     Some(if name.trim().is_empty() { "unknown".into() } else { name.trim().into() })
-}
-
-/// The loader's view of hotplug: the kernel counts CPUs that came or went.
-///
-/// # Errors
-/// The kernel has no sched_ext.
-pub fn hotplug_seq() -> Result<u64> {
-    let text =
-        fs::read_to_string(format!("{SCHED_EXT}/hotplug_seq")).context("this kernel has no sched_ext")?;
-    text.trim().parse().context("the kernel's hotplug counter is no number")
 }
 
 /// Groups below `root` whose `cpu.max` is not "max".

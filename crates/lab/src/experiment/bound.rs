@@ -4,6 +4,7 @@
 use super::{Guest, Host, entitlements};
 use crate::scenario::{Scenario, Vm};
 use overbook_report::schema::{BoundPoint, Run, VmBound};
+use overbook_report::stats::median;
 use overbook_vmm::{Load, Pattern};
 
 /// A VM that is measured alone.
@@ -82,11 +83,4 @@ pub fn conclude(scenario: &Scenario, host: &Host, specs: &[Spec], points: &[Poin
         });
     }
     bounds
-}
-
-fn median(values: &[f64]) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    if sorted.len() % 2 == 1 { sorted[middle] } else { (sorted[middle - 1] + sorted[middle]) / 2.0 }
 }
