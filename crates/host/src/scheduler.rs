@@ -102,6 +102,7 @@ impl<'a> Scheduler<'a> {
         rodata.stay_ns = ns(options.stay_us);
         rodata.stale_ns = ns(options.stale_us);
         rodata.preempt_margin_ns = ns(options.preempt_margin_us);
+        rodata.idle_patience_ns = ns(1_000_000);
         let skel = scx_ops_load!(skel, overbook_ops, uei)
             .context("the kernel refuses the scheduler; `overbook -vv host` shows why")?;
         Ok(Scheduler { skel, link: None, probed: false })

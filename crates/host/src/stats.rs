@@ -59,6 +59,10 @@ pub struct HostStats {
     pub queued_llc: u64,
     #[stat(desc = "tasks put into a single CPU's queue")]
     pub queued_cpu: u64,
+    #[stat(desc = "SCHED_IDLE tasks put into a queue of their own")]
+    pub queued_idle: u64,
+    #[stat(desc = "SCHED_IDLE tasks that had waited for a second and went before others")]
+    pub idle_overdue: u64,
     #[stat(desc = "running tasks preempted by one that woke up")]
     pub preempt: u64,
     #[stat(desc = "turns extended, since nobody with an earlier deadline waited")]
@@ -78,6 +82,8 @@ impl HostStats {
         self.direct = at(intf::ovb_count_OVB_COUNT_DIRECT);
         self.queued_llc = at(intf::ovb_count_OVB_COUNT_QUEUED_LLC);
         self.queued_cpu = at(intf::ovb_count_OVB_COUNT_QUEUED_CPU);
+        self.queued_idle = at(intf::ovb_count_OVB_COUNT_QUEUED_IDLE);
+        self.idle_overdue = at(intf::ovb_count_OVB_COUNT_IDLE_OVERDUE);
         self.preempt = at(intf::ovb_count_OVB_COUNT_PREEMPT);
         self.keep = at(intf::ovb_count_OVB_COUNT_KEEP);
         self.steal_llc = at(intf::ovb_count_OVB_COUNT_STEAL_LLC);
@@ -93,6 +99,8 @@ impl HostStats {
             direct: self.direct.saturating_sub(earlier.direct),
             queued_llc: self.queued_llc.saturating_sub(earlier.queued_llc),
             queued_cpu: self.queued_cpu.saturating_sub(earlier.queued_cpu),
+            queued_idle: self.queued_idle.saturating_sub(earlier.queued_idle),
+            idle_overdue: self.idle_overdue.saturating_sub(earlier.idle_overdue),
             preempt: self.preempt.saturating_sub(earlier.preempt),
             keep: self.keep.saturating_sub(earlier.keep),
             steal_llc: self.steal_llc.saturating_sub(earlier.steal_llc),

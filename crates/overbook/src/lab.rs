@@ -9,7 +9,7 @@ use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
 use overbook_lab::{Scenario, trial};
 use overbook_report::schema::Report;
-use overbook_report::{compare, html, json, table};
+use overbook_report::{compare, html, json, summary, table};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Mutex;
@@ -182,6 +182,13 @@ impl KernelChoice {
     }
 }
 
+/// The first reason why a scenario failed, if it did.
+fn why_failed(report: &Report) -> Option<String> {
+    let whole = report.failure.as_ref().map(|failure| failure.reason.clone());
+    let why = whole.or_else(|| summary::failed(report).into_iter().next())?;
+    Some(format!("{}: {why}", report.scenario.name))
+}
+
 impl Run {
     fn run(&self) -> Result<()> {
         // All mistakes in files come before the first minute is spent.
@@ -198,12 +205,10 @@ impl Run {
         eprintln!("kernel {} ({}), {}, QEMU {emulator}", kernel.release, kernel.origin, accel.name());
         let reports = self.run_all(&kernel, accel, &interrupted)?;
         self.write(&reports)?;
-        let failed = reports
-            .iter()
-            .filter(|r| r.failure.is_some() || r.runs.iter().any(|run| run.error.is_some()))
-            .count();
-        if failed > 0 {
-            bail!("{failed} of {} scenarios failed, see above", reports.len());
+        // The last line names the reason as well: of a long output, the end is what is read and kept.
+        let failed: Vec<String> = reports.iter().filter_map(why_failed).collect();
+        if !failed.is_empty() {
+            bail!("{} of {} scenarios failed: {}", failed.len(), reports.len(), failed.join("; "));
         }
         Ok(())
     }

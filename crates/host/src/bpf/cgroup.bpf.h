@@ -35,9 +35,7 @@ struct {
 /* Set by the loader if the kernel hands groups to schedulers. */
 const volatile bool has_groups = true;
 
-/* include/uapi/linux/sched.h */
-#define SCHED_IDLE 5
-/* Its weight, of 1024. */
+/* Weight of SCHED_IDLE, of 1024. */
 #define SCHED_IDLE_WEIGHT 3
 
 static u32 own_weight(const struct task_struct *p, bool idle_class)
@@ -45,9 +43,43 @@ static u32 own_weight(const struct task_struct *p, bool idle_class)
 	return idle_class ? SCHED_IDLE_WEIGHT : ovb_weight_from_cgroup(p->scx.weight);
 }
 
+/* Where the kernel keeps cpu.weight: since 6.17, and before. */
+struct scx_task_group___ovb {
+	u32 weight;
+} __attribute__((preserve_access_index));
+
+struct task_group___ovb {
+	struct scx_task_group___ovb scx;
+	u32 scx_weight;
+} __attribute__((preserve_access_index));
+
+/* cpu.weight of a group, the default if the kernel keeps it elsewhere. */
+static u32 kernel_weight(struct cgroup *cgrp)
+{
+	/* struct task_group begins with its css. */
+	struct task_group___ovb *tg = (void *)BPF_CORE_READ(cgrp, subsys[cpu_cgrp_id]);
+	u32 weight = 0;
+
+	if (tg && bpf_core_field_exists(tg->scx))
+		weight = BPF_CORE_READ(tg, scx.weight);
+	else if (tg && bpf_core_field_exists(tg->scx_weight))
+		weight = BPF_CORE_READ(tg, scx_weight);
+	return weight ? weight : OVB_CGROUP_WEIGHT_DEFAULT;
+}
+
+/*
+ * State of a group; NULL only if the kernel has no memory for it just now. Storage is allocated
+ * without waiting, so a moment's lack must not cost more than one decision: whoever comes next
+ * tries again.
+ */
 static struct group_ctx *group_ctx(struct cgroup *cgrp)
 {
-	return bpf_cgrp_storage_get(&group_ctxs, cgrp, 0, 0);
+	struct group_ctx fresh = {}, *group = bpf_cgrp_storage_get(&group_ctxs, cgrp, 0, 0);
+
+	if (group)
+		return group;
+	fresh.weight = ovb_weight_from_cgroup(kernel_weight(cgrp));
+	return bpf_cgrp_storage_get(&group_ctxs, cgrp, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
 /* Adds (or takes away) a member of `weight`; tells the group above when this one becomes active (or
@@ -77,6 +109,11 @@ static void set_active(struct cgroup *leaf, u32 weight, bool active)
 			if (changed)
 				group->counted = group->weight;
 		} else {
+			/* Counted while there was no memory for the group's state. */
+			if (!group->nr_active) {
+				bpf_cgroup_release(cgrp);
+				break;
+			}
 			__sync_fetch_and_sub(&group->active_weight, weight);
 			changed = __sync_fetch_and_sub(&group->nr_active, 1) == 1;
 		}

@@ -30,12 +30,15 @@ enum ovb_count {
 	/* Tasks queued, by queue. */
 	OVB_COUNT_QUEUED_LLC,
 	OVB_COUNT_QUEUED_CPU,
+	OVB_COUNT_QUEUED_IDLE,
 	/* Running tasks preempted by one that woke up. */
 	OVB_COUNT_PREEMPT,
 	/* Turns extended since nobody with an earlier deadline waited. */
 	OVB_COUNT_KEEP,
 	/* Tasks taken from another LLC's queue by a CPU that had nothing else. */
 	OVB_COUNT_STEAL_LLC,
+	/* SCHED_IDLE tasks that had waited for so long that they went before others. */
+	OVB_COUNT_IDLE_OVERDUE,
 	/* sched_yield() without a target. */
 	OVB_COUNT_PLAIN_YIELD,
 	OVB_COUNTS,

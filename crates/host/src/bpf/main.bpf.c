@@ -20,7 +20,8 @@
  *             run everywhere.
  *   grant     ns that somebody else pays.
  *   LLC queue a DSQ per last-level cache; CPU queue, a DSQ per CPU for tasks that can run nowhere
- *             else. A CPU compares the heads of both.
+ *             else. A CPU compares the heads of both. SCHED_IDLE tasks have queues of their own,
+ *             which are served when these are empty, or when somebody has waited for too long.
  *
  * A yield never earns time: virtual times move backwards only by refunds of what was prepaid, and
  * lag is granted at wake-ups only, one slice of it.
@@ -143,15 +144,16 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	place(p, taskc, cpu, woken);
 	taskc->turn_ns = slice_ns;
 	taskc->queued_since = scx_bpf_now();
-	if (is_pinned(p)) {
-		dsq = cpu_dsq(cpu);
-		count(OVB_COUNT_QUEUED_CPU);
+	dsq = is_pinned(p) ? cpu_dsq(cpu) : llc_dsq(llc_of(cpu));
+	if (taskc->idle_class) {
+		count(OVB_COUNT_QUEUED_IDLE);
+		taskc->dsq = idle_dsq(dsq);
+		scx_bpf_dsq_insert(p, idle_dsq(dsq), slice_ns, enq_flags);
 	} else {
-		dsq = llc_dsq(llc_of(cpu));
-		count(OVB_COUNT_QUEUED_LLC);
+		count(is_pinned(p) ? OVB_COUNT_QUEUED_CPU : OVB_COUNT_QUEUED_LLC);
+		taskc->dsq = dsq;
+		scx_bpf_dsq_insert_vtime(p, dsq, slice_ns, taskc->deadline, enq_flags);
 	}
-	taskc->dsq = dsq;
-	scx_bpf_dsq_insert_vtime(p, dsq, slice_ns, taskc->deadline, enq_flags);
 	notify(p, taskc, cpu, woken);
 }
 
@@ -173,6 +175,32 @@ static bool steal(u32 llc)
 	return false;
 }
 
+/* Runs the first SCHED_IDLE task of a queue if it has waited for so long that others must wait now;
+ * or at once. */
+static bool run_idle_class(u64 dsq, u64 patience_ns)
+{
+	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(idle_dsq(dsq));
+	struct task_ctx *taskc;
+
+	if (!first)
+		return false;
+	taskc = task_ctx(first);
+	if (patience_ns) {
+		if (!taskc || scx_bpf_now() - taskc->queued_since < patience_ns)
+			return false;
+		count(OVB_COUNT_IDLE_OVERDUE);
+	}
+	return scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0);
+}
+
+/* Lets `prev` go on with a new turn. */
+static void keep_running(struct task_struct *prev, struct task_ctx *prevc)
+{
+	charge(prev, prevc, scx_bpf_now());
+	prevc->turn_ns = slice_ns;
+	scx_bpf_task_set_slice(prev, slice_ns);
+}
+
 void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
@@ -183,11 +211,14 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!cpuc)
 		return;
+	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
+	    run_idle_class(llc_dsq(llc), idle_patience_ns))
+		return;
 	if (run_nominee(cpu, cpuc, prev))
 		return;
 	has_shared = first_deadline(llc_dsq(llc), &shared);
 	has_own = first_deadline(cpu_dsq(cpu), &own);
-	if (prevc && !prevc->yielded && (has_shared || has_own)) {
+	if (prevc && !prevc->yielded && !prevc->idle_class && (has_shared || has_own)) {
 		u64 first = !has_own			    ? shared
 			    : !has_shared		    ? own
 			    : ovb_vtime_before(shared, own) ? shared
@@ -215,11 +246,15 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (steal(llc))
 		return;
-	if (prevc) {
-		charge(prev, prevc, scx_bpf_now());
-		prevc->turn_ns = slice_ns;
-		scx_bpf_task_set_slice(prev, slice_ns);
+	/* Even a vCPU that spins goes before SCHED_IDLE. */
+	if (prevc && !prevc->idle_class) {
+		keep_running(prev, prevc);
+		return;
 	}
+	if (run_idle_class(cpu_dsq(cpu), 0) || run_idle_class(llc_dsq(llc), 0))
+		return;
+	if (prevc)
+		keep_running(prev, prevc);
 }
 
 bool BPF_STRUCT_OPS(overbook_yield, struct task_struct *from, struct task_struct *to)
@@ -317,6 +352,12 @@ static void group_member(struct task_struct *p, bool active)
 
 void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
 {
+	if (!task_ctx(p)) {
+		struct task_ctx *taskc = make_task_ctx(p);
+
+		if (taskc)
+			taskc->vtime = clock_of(p, scx_bpf_task_cpu(p));
+	}
 	group_member(p, true);
 }
 
@@ -331,15 +372,14 @@ void BPF_STRUCT_OPS(overbook_quiescent, struct task_struct *p, u64 deq_flags)
 	group_member(p, false);
 }
 
-s32 BPF_STRUCT_OPS(overbook_init_task, struct task_struct *p, struct scx_init_task_args *args)
+s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init_task, struct task_struct *p,
+			     struct scx_init_task_args *args)
 {
-	struct task_ctx *taskc;
+	struct task_ctx *taskc = make_task_ctx(p);
 
-	taskc = bpf_task_storage_get(&task_ctxs, p, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!taskc)
-		return -ENOMEM;
 	/* An earlier load may have left something. */
-	*taskc = (struct task_ctx){.effective = OVB_EFFECTIVE_NICE_0};
+	if (taskc)
+		*taskc = (struct task_ctx){.effective = OVB_EFFECTIVE_NICE_0};
 	return 0;
 }
 
@@ -356,19 +396,26 @@ void BPF_STRUCT_OPS(overbook_enable, struct task_struct *p)
 void BPF_STRUCT_OPS(overbook_set_weight, struct task_struct *p, u32 weight)
 {
 	struct task_ctx *taskc = task_ctx(p);
+	bool idle_class = p->policy == SCHED_IDLE;
 
-	if (taskc)
-		taskc->idle_class = p->policy == SCHED_IDLE;
+	if (!taskc)
+		return;
+	/* What it has run as the least of all is not held against it later. */
+	if (taskc->idle_class && !idle_class)
+		taskc->vtime = clock_of(p, scx_bpf_task_cpu(p));
+	taskc->idle_class = idle_class;
 }
 
-s32 BPF_STRUCT_OPS(overbook_cgroup_init, struct cgroup *cgrp, struct scx_cgroup_init_args *args)
+s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_cgroup_init, struct cgroup *cgrp,
+			     struct scx_cgroup_init_args *args)
 {
-	struct group_ctx *group;
+	struct group_ctx fresh = {}, *group;
 
-	group = bpf_cgrp_storage_get(&group_ctxs, cgrp, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	if (!group)
-		return -ENOMEM;
-	*group = (struct group_ctx){.weight = ovb_weight_from_cgroup(args->weight)};
+	fresh.weight = ovb_weight_from_cgroup(args->weight);
+	group = bpf_cgrp_storage_get(&group_ctxs, cgrp, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* An earlier load may have left something. Without memory: see group_ctx(). */
+	if (group)
+		*group = fresh;
 	return 0;
 }
 
@@ -396,7 +443,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 		if (i >= OVB_MAX_LLCS)
 			break;
 		llc_vtime[i] = VTIME_START;
-		err = scx_bpf_create_dsq(llc_dsq(i), -1);
+		err = scx_bpf_create_dsq(llc_dsq(i), -1)
+			      ?: scx_bpf_create_dsq(idle_dsq(llc_dsq(i)), -1);
 		if (err)
 			return err;
 	}
@@ -407,7 +455,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 			cpuc->vtime = VTIME_START;
 			cpuc->nominee = 0;
 		}
-		err = scx_bpf_create_dsq(cpu_dsq(i), -1);
+		err = scx_bpf_create_dsq(cpu_dsq(i), -1)
+			      ?: scx_bpf_create_dsq(idle_dsq(cpu_dsq(i)), -1);
 		if (err)
 			return err;
 	}
@@ -427,5 +476,5 @@ SCX_OPS_DEFINE(overbook_ops, .select_cpu = (void *)overbook_select_cpu,
 	       .enable = (void *)overbook_enable, .set_weight = (void *)overbook_set_weight,
 	       .cgroup_init = (void *)overbook_cgroup_init,
 	       .cgroup_set_weight = (void *)overbook_cgroup_set_weight,
-	       .init = (void *)overbook_init, .exit = (void *)overbook_exit, .timeout_ms = 10000,
+	       .init = (void *)overbook_init, .exit = (void *)overbook_exit, .timeout_ms = 30000,
 	       .name = "overbook");

@@ -13,7 +13,8 @@
 /*
  * Lag that a task may have gathered while it was runnable, in slices. Waiting is not forgotten
  * within this; a task that was starved for longer (its queue's clock ran away, as other CPUs of
- * its affinity were idle) does not get everything back at once.
+ * its affinity were idle) does not get everything back at once. And a task that ran far ahead while
+ * it was alone need not wait until everybody has come as far.
  */
 #define LAG_SLICES 64
 
@@ -33,6 +34,14 @@ static u64 llc_dsq(u32 llc)
 static u64 cpu_dsq(s32 cpu)
 {
 	return OVB_MAX_LLCS + (u32)cpu;
+}
+
+/* Queues of SCHED_IDLE tasks, first come, first served: one per LLC, one per CPU. */
+#define IDLE_QUEUES (OVB_MAX_LLCS + OVB_MAX_CPUS)
+
+static u64 idle_dsq(u64 dsq)
+{
+	return IDLE_QUEUES + dsq;
 }
 
 static bool is_pinned(const struct task_struct *p)
@@ -62,13 +71,16 @@ static u64 clock_of(const struct task_struct *p, s32 cpu)
  * waiting earns what it earned. */
 static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken)
 {
-	u64 now = clock_of(p, cpu), lag, floor;
+	u64 now = clock_of(p, cpu), lag, floor, ceiling;
 
 	taskc->effective = effective_weight(p, taskc->idle_class);
 	lag = weighted(taskc, slice_ns);
 	floor = now - (woken ? lag : lag * LAG_SLICES);
 	if (ovb_vtime_before(taskc->vtime, floor))
 		taskc->vtime = floor;
+	ceiling = now + lag * LAG_SLICES;
+	if (ovb_vtime_before(ceiling, taskc->vtime))
+		taskc->vtime = ceiling;
 	taskc->deadline = taskc->vtime + lag;
 }
 

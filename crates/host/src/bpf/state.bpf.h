@@ -9,6 +9,9 @@
 #include "deboost.h"
 #include "weight.h"
 
+/* include/uapi/linux/sched.h */
+#define SCHED_IDLE 5
+
 /* Set by the loader. */
 const volatile u32 nr_cpus = 1;
 const volatile u32 nr_llcs = 1;
@@ -25,6 +28,9 @@ const volatile u64 preempt_margin_ns = 500000;
 const volatile u64 stay_ns = 200000;
 /* A queued vCPU that had yielded this long ago may have got what it waited for, ns. */
 const volatile u64 stale_ns = 1000000;
+
+/* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
+const volatile u64 idle_patience_ns = 1000000000;
 
 /* May be changed while running: enum ovb_yield_policy. */
 volatile u32 yield_policy = OVB_YIELD_HANDOFF;
@@ -133,6 +139,17 @@ private(OVERBOOK) struct bpf_cpumask __kptr *soft_idle;
 static struct task_ctx *task_ctx(struct task_struct *p)
 {
 	return bpf_task_storage_get(&task_ctxs, p, 0, 0);
+}
+
+/* Makes a task's state if it has none. Allocation does not wait, so it may fail for a moment; a
+ * fork need not fail for that: the task is tried again whenever it becomes runnable, and runs
+ * meanwhile by the kernel's own queue. */
+static struct task_ctx *make_task_ctx(struct task_struct *p)
+{
+	struct task_ctx fresh = {.effective = OVB_EFFECTIVE_NICE_0};
+
+	fresh.idle_class = p->policy == SCHED_IDLE;
+	return bpf_task_storage_get(&task_ctxs, p, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }
 
 static struct cpu_ctx *cpu_ctx_of(s32 cpu)
