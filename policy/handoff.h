@@ -35,6 +35,13 @@ static inline ovb_u64 ovb_handoff_grant(ovb_u64 left, ovb_u64 least, ovb_u64 sli
 	return left > slice ? slice : left;
 }
 
+/* Nonzero if `left` ns of a turn are worth a move that costs the target `cost` ns of cold caches:
+ * it should work for four times as long. */
+static inline int ovb_handoff_pays(ovb_u64 left, ovb_u64 cost)
+{
+	return left >> 2 >= cost;
+}
+
 /* Splits `used` ns. donor + refund = grant and donor + own = used, always. */
 static inline void ovb_handoff_settle(ovb_u64 grant, ovb_u64 used, struct ovb_handoff_bill *bill)
 {

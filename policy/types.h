@@ -8,6 +8,7 @@
 #define OVERBOOK_POLICY_TYPES_H
 
 typedef unsigned char ovb_u8;
+typedef unsigned short ovb_u16;
 typedef unsigned int ovb_u32;
 typedef int ovb_s32;
 typedef unsigned long long ovb_u64;

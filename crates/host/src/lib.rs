@@ -6,7 +6,8 @@
 //! * [`scheduler`]: the life cycle: load, attach, serve, restart after hotplug, unload.
 //! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
 
-pub mod options;
+pub mod kvm;
+mod options;
 pub mod preflight;
 pub mod scheduler;
 pub mod stats;

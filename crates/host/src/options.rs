@@ -2,6 +2,7 @@
 //! The command line of `overbook host`.
 
 use crate::intf;
+use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 
@@ -41,6 +42,64 @@ impl YieldPolicy {
     }
 }
 
+/// How the receiver of a vCPU's IPI is known. docs/policies.md explains each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Relations {
+    /// Not at all
+    None,
+    /// One receiver per sender, and any end of an interrupt ends the relation, as published
+    Published,
+    /// A bitmap of those who sent while the receiver was scheduled out, as in ple-kvm
+    PleKvm,
+    /// Several receivers, each with its vector, confirmed by the receivers' local APICs
+    Full,
+}
+
+impl Relations {
+    /// Value of `enum ovb_relations_mode`.
+    pub fn number(self) -> u32 {
+        match self {
+            Relations::None => intf::ovb_relations_mode_OVB_RELATIONS_NONE,
+            Relations::Published => intf::ovb_relations_mode_OVB_RELATIONS_PUBLISHED,
+            Relations::PleKvm => intf::ovb_relations_mode_OVB_RELATIONS_PLE_KVM,
+            Relations::Full => intf::ovb_relations_mode_OVB_RELATIONS_FULL,
+        }
+    }
+}
+
+/// Siblings from which the target of a directed yield is chosen, in falling order of preference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Tier {
+    /// Those whom the spinner has sent an IPI that they have not handled
+    Receiver,
+    /// Those with an interrupt to take
+    Interrupt,
+    /// Those preempted in the guest's kernel
+    Kernel,
+    /// Those preempted elsewhere, or whose own wait is over
+    Any,
+    /// Those who wait themselves, but have done so for long
+    Stale,
+    /// None of these: KVM's choice stands
+    None,
+}
+
+impl Tier {
+    /// The tiers as the scheduler counts them, with its numbers.
+    pub const COUNTED: [(Tier, u32); 5] =
+        [(Tier::Receiver, 5), (Tier::Interrupt, 4), (Tier::Kernel, 3), (Tier::Any, 2), (Tier::Stale, 1)];
+
+    /// Bit of `enum ovb_tier`.
+    pub fn bit(self) -> u32 {
+        Tier::COUNTED.iter().find(|(tier, _)| *tier == self).map_or(0, |(_, number)| 1 << number)
+    }
+
+    /// Name on the command line.
+    pub fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_string())
+    }
+}
+
 /// The command line.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
@@ -62,6 +121,28 @@ pub struct Options {
     /// A queued vCPU that had yielded this long ago, in µs, may have got what it waited for, and is worth a hand-off
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub stale_us: u64,
+    /// A vCPU that ran for this long between two spins has made progress, in µs (for the statistics)
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    pub progress_us: u64,
+    /// What a move to another last-level cache costs a vCPU, in µs: a turn of less than four times this is not handed
+    /// over to there
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub cross_llc_us: u64,
+    /// How the receiver of a vCPU's IPI is known
+    #[arg(long, value_enum, default_value = "full")]
+    pub relations: Relations,
+    /// Age at which an IPI that nobody has been seen to handle is forgotten, in µs
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub window_us: u64,
+    /// Forget IPIs after sixteen mean response times of their VM; at most --window-us
+    #[arg(long)]
+    pub adaptive_window: bool,
+    /// Siblings from which targets are chosen: any of these, or none
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "receiver,interrupt,kernel,any,stale")]
+    pub tiers: Vec<Tier>,
+    /// Do nothing about spins for which KVM finds nobody to yield to
+    #[arg(long)]
+    pub no_spin_probe: bool,
     /// Print statistics every so many seconds while scheduling
     #[arg(long, value_name = "SEC")]
     pub stats: Option<f64>,
@@ -77,7 +158,7 @@ pub struct Options {
     /// Print the final statistics to stdout, as one line of JSON
     #[arg(long)]
     pub json: bool,
-    /// Load, then attach and detach as lines on stdin say: `attach POLICY`, `detach`. For the lab, which measures
+    /// Load, then attach and detach as lines on stdin say: `attach ["ARGUMENT",…]`, `detach`. For the lab, which measures
     /// schedulers by turns
     #[arg(long, hide = true)]
     pub hold: bool,
@@ -90,4 +171,20 @@ pub struct Options {
     /// Options of libbpf
     #[command(flatten, next_help_heading = "Options of libbpf")]
     pub libbpf: LibbpfOpts,
+}
+
+impl Options {
+    /// What clap cannot see.
+    ///
+    /// # Errors
+    /// Two options contradict each other.
+    pub fn check(&self) -> Result<()> {
+        if self.least_grant_us > self.slice_us {
+            bail!("--least-grant-us exceeds --slice-us: a grant is part of a turn");
+        }
+        if self.tiers.contains(&Tier::None) && self.tiers.len() > 1 {
+            bail!("--tiers none stands alone: it switches all others off");
+        }
+        Ok(())
+    }
 }

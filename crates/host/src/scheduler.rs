@@ -2,16 +2,17 @@
 //! Life cycle: load, attach, serve statistics, restart after hotplug, unload.
 
 use crate::intf;
-use crate::options::{Options, YieldPolicy};
+use crate::kvm::Visibility;
+use crate::options::{Options, Relations, YieldPolicy};
 use crate::preflight;
-use crate::skeleton::{BpfSkel, BpfSkelBuilder};
-use crate::stats::{HostStats, VmStats};
+use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
+use crate::stats::{HostStats, TierStats, VcpuStats, VmStats};
 use anyhow::{Context, Result, anyhow, bail};
-use clap::ValueEnum;
+use clap::{Parser, ValueEnum};
 use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
 use scx_stats::prelude::*;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
-use scx_utils::{Topology, UserExitInfo, scx_ops_attach, scx_ops_load, scx_ops_open, uei_exited};
+use scx_utils::{Topology, UserExitInfo, scx_ops_load, scx_ops_open, uei_exited};
 use std::collections::BTreeMap;
 use std::fs;
 use std::mem::MaybeUninit;
@@ -27,8 +28,9 @@ const POLL: Duration = Duration::from_millis(100);
 struct Scheduler<'a> {
     skel: BpfSkel<'a>,
     link: Option<Link>,
-    /// All programs but the scheduler's own operations are attached.
-    probed: bool,
+    /// The probes on KVM.
+    probes: Vec<Link>,
+    visible: Visibility,
 }
 
 /// `overbook host`, until `stop` is raised or the kernel unloads the scheduler.
@@ -48,9 +50,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         return switch(policy);
     }
     preflight::check()?;
-    if options.least_grant_us > options.slice_us {
-        bail!("--least-grant-us exceeds --slice-us: a grant is part of a turn");
-    }
+    options.check()?;
     if options.hold {
         return hold(options);
     }
@@ -59,7 +59,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
         let mut scheduler = Scheduler::load(options, &mut object)?;
-        scheduler.attach(options.yield_policy)?;
+        scheduler.attach(options)?;
         let exit = scheduler.serve(options, stop, &mut previous)?;
         if !exit.should_restart() {
             if options.json {
@@ -96,36 +96,76 @@ impl<'a> Scheduler<'a> {
                 intf::OVB_MAX_LLCS
             );
         }
-        let ns = |us: u64| (us as f64 * 1000.0 * options.stretch) as u64;
-        rodata.slice_ns = ns(options.slice_us);
-        rodata.least_grant_ns = ns(options.least_grant_us);
-        rodata.stay_ns = ns(options.stay_us);
-        rodata.stale_ns = ns(options.stale_us);
-        rodata.preempt_margin_ns = ns(options.preempt_margin_us);
-        rodata.idle_patience_ns = ns(1_000_000);
+        let visible = Visibility::detect();
+        // Programs on a module's functions can be loaded only where the module is.
+        let kvm = visible != Visibility::NoKvm;
+        skel.progs.spin_begins.set_autoload(kvm);
+        skel.progs.spin_ends.set_autoload(kvm);
+        skel.progs.irq_accepted.set_autoload(visible.sends());
+        skel.progs.irq_ended.set_autoload(visible.sends());
+        skel.progs.ipi_incomplete.set_autoload(visible == Visibility::NotRunning);
         let skel = scx_ops_load!(skel, overbook_ops, uei)
             .context("the kernel refuses the scheduler; `overbook -vv host` shows why")?;
-        Ok(Scheduler { skel, link: None, probed: false })
+        log::info!("seen of guests' interrupts: {}", visible.describe());
+        Ok(Scheduler { skel, link: None, probes: Vec::new(), visible })
+    }
+
+    /// Sets everything that may change while running.
+    fn tune(&mut self, options: &Options) -> Result<()> {
+        let ns = |us: u64| (us as f64 * 1000.0 * options.stretch) as u64;
+        let data = self.data()?;
+        data.slice_ns = ns(options.slice_us);
+        data.least_grant_ns = ns(options.least_grant_us);
+        data.stay_ns = ns(options.stay_us);
+        data.stale_ns = ns(options.stale_us);
+        data.preempt_margin_ns = ns(options.preempt_margin_us);
+        data.idle_patience_ns = ns(1_000_000);
+        data.progress_ns = ns(options.progress_us);
+        data.cross_llc_ns = ns(options.cross_llc_us);
+        data.window_ns = ns(options.window_us);
+        data.relations_mode = options.relations.number();
+        data.tiers = options.tiers.iter().fold(0, |bits, tier| bits | tier.bit());
+        // Zero at first, and so in the other section.
+        let zeroes = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
+        zeroes.adaptive_window = options.adaptive_window.into();
+        self.switch(options.yield_policy)
+    }
+
+    fn data(&mut self) -> Result<&mut types::data> {
+        self.skel.maps.data_data.as_deref_mut().context("the scheduler's object has no state")
     }
 
     /// Starts to schedule.
-    fn attach(&mut self, policy: YieldPolicy) -> Result<()> {
-        self.switch(policy)?;
-        // The macro attaches the other programs too, and doing that twice breaks their links.
-        let link = match self.probed {
-            false => scx_ops_attach!(self.skel, overbook_ops),
-            true => {
-                self.skel.maps.overbook_ops.attach_struct_ops().context("the kernel refuses the scheduler")
-            }
-        };
+    fn attach(&mut self, options: &Options) -> Result<()> {
+        self.tune(options)?;
+        // Not by scx_utils' macro, which attaches the probes for good: the lab detaches them too.
+        let link =
+            self.skel.maps.overbook_ops.attach_struct_ops().context("the kernel refuses the scheduler");
         self.link = Some(link?);
-        self.probed = true;
+        let progs = &self.skel.progs;
+        let mut wanted = Vec::new();
+        if self.visible != Visibility::NoKvm && !options.no_spin_probe {
+            wanted.extend([&progs.spin_begins, &progs.spin_ends]);
+        }
+        if self.visible.sends() && options.relations != Relations::None {
+            wanted.extend([&progs.irq_accepted, &progs.irq_ended]);
+            if self.visible == Visibility::NotRunning {
+                wanted.push(&progs.ipi_incomplete);
+            }
+        }
+        for program in wanted {
+            let link = program.attach().with_context(|| {
+                format!("cannot probe KVM ({}): is kvm being unloaded?", program.name().to_string_lossy())
+            })?;
+            self.probes.push(link);
+        }
         Ok(())
     }
 
     /// Gives all tasks back to EEVDF, and says what happened.
     fn detach(&mut self) -> Result<HostStats> {
         let stats = self.stats()?;
+        self.probes.clear();
         self.link.take();
         scx_utils::uei_read!(&self.skel, uei).report()?;
         Ok(stats)
@@ -166,13 +206,13 @@ impl<'a> Scheduler<'a> {
             }
         }
         *total = self.stats()?;
+        self.probes.clear();
         self.link.take();
         Ok(scx_utils::uei_read!(&self.skel, uei))
     }
 
     fn switch(&mut self, policy: YieldPolicy) -> Result<()> {
-        let data = self.skel.maps.data_data.as_mut().context("the scheduler's object has no state")?;
-        data.yield_policy = policy.number();
+        self.data()?.yield_policy = policy.number();
         log::info!("directed yields by {}", policy.name());
         Ok(())
     }
@@ -180,8 +220,11 @@ impl<'a> Scheduler<'a> {
     fn stats(&self) -> Result<HostStats> {
         let data = self.skel.maps.data_data.as_ref().context("the scheduler's object has no state")?;
         let policy = YieldPolicy::value_variants().iter().find(|p| p.number() == data.yield_policy);
-        let mut stats =
-            HostStats { yield_policy: policy.map_or_else(String::new, |p| p.name()), ..HostStats::default() };
+        let mut stats = HostStats {
+            yield_policy: policy.map_or_else(String::new, |p| p.name()),
+            visible: self.visible.describe().into(),
+            ..HostStats::default()
+        };
         let rows = self.skel.maps.cpu_ctxs.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?;
         let words: Vec<Vec<u64>> = rows.unwrap_or_default().iter().map(|row| words_of(row)).collect();
         // The counters are the last of a CPU's words.
@@ -203,12 +246,33 @@ impl<'a> Scheduler<'a> {
             let pid = key.as_slice().try_into().map_or(0, u32::from_ne_bytes);
             all.insert(pid, VmStats::from_words(pid, &words));
         }
+        self.add_vcpus(&mut all)?;
         Ok(all)
+    }
+
+    fn add_vcpus(&self, vms: &mut BTreeMap<u32, VmStats>) -> Result<()> {
+        let vcpus = &self.skel.maps.vcpus;
+        for key in vcpus.keys() {
+            let key64 = key.as_slice().try_into().map_or(0, u64::from_ne_bytes);
+            let (vm, id) = ((key64 >> 32) as u32, key64 as u32);
+            let Some(value) = vcpus.lookup(&key, MapFlags::ANY)? else { continue };
+            let Some(vm) = vms.get_mut(&vm) else { continue };
+            vm.vcpus.insert(id, VcpuStats::from_words(&words_of(&value)));
+        }
+        Ok(())
     }
 }
 
 fn words_of(row: &[u8]) -> Vec<u64> {
     row.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
+}
+
+/// Arguments as the lab sends them.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
 }
 
 /// Attaches and detaches one loaded scheduler as lines on stdin say; a line of JSON answers each.
@@ -220,23 +284,19 @@ fn hold(options: &Options) -> Result<()> {
     for line in std::io::stdin().lines() {
         let line = line?;
         let answer = match line.split_once(' ').unwrap_or((&line, "")) {
-            ("attach", policy) => {
-                let policy = YieldPolicy::from_str(policy, true).map_err(|e| anyhow!("{policy:?}: {e}"))?;
+            ("attach", arguments) => {
+                let arguments: Vec<String> = serde_json::from_str(arguments)?;
+                let mut now = Line::try_parse_from(arguments)?.options;
+                now.stretch = options.stretch;
+                now.check()?;
                 // What an earlier end has left behind.
-                scheduler
-                    .skel
-                    .maps
-                    .data_data
-                    .as_mut()
-                    .context("the scheduler's object has no state")?
-                    .uei
-                    .kind = 0;
+                scheduler.data()?.uei.kind = 0;
                 last = scheduler.stats()?;
-                scheduler.attach(policy)?;
+                scheduler.attach(&now)?;
                 "{}".to_string()
             }
             ("detach", _) => serde_json::to_string(&scheduler.detach()?.since(&last))?,
-            _ => bail!("{line:?} is neither `attach POLICY` nor `detach`"),
+            _ => bail!("{line:?} is neither `attach ARGUMENTS` nor `detach`"),
         };
         println!("{answer}");
     }
@@ -276,7 +336,12 @@ fn stats_server_data() -> StatsServerData<Request, HostStats> {
         requests.send(request)?;
         answers.recv()?.to_json()
     });
-    StatsServerData::new().add_meta(HostStats::meta()).add_meta(VmStats::meta()).add_stats("top", top)
+    StatsServerData::new()
+        .add_meta(HostStats::meta())
+        .add_meta(VmStats::meta())
+        .add_meta(VcpuStats::meta())
+        .add_meta(TierStats::meta())
+        .add_stats("top", top)
 }
 
 fn monitor(seconds: f64, stop: &Arc<AtomicBool>) -> Result<()> {

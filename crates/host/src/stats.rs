@@ -2,12 +2,52 @@
 //! Statistics: what the scheduler did for every VM.
 
 use crate::intf;
+use crate::options::Tier;
 use anyhow::Result;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+
+/// Fields that only grow, as they grew since `then`; the rest of the structure from `rest`.
+macro_rules! grown {
+    ($now:expr, $then:expr, $type:ident { $($field:ident),* $(,)? }, $rest:expr) => {
+        $type { $($field: $now.$field.saturating_sub($then.$field),)* ..$rest }
+    };
+}
+
+/// Targets of one tier.
+#[stat_doc]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+#[stat(desc = "directed yields by tier", _om_prefix = "tier_", _om_label = "tier")]
+pub struct TierStats {
+    #[stat(desc = "chosen instead of whom KVM chose, or where KVM chose nobody")]
+    pub tried: u64,
+    #[stat(desc = "ran next on the spinner's CPU, KVM's own choices included")]
+    pub delivered: u64,
+    #[stat(desc = "after which the spinner made progress")]
+    pub useful: u64,
+}
+
+/// One vCPU.
+#[stat_doc]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+#[stat(desc = "one vCPU", _om_prefix = "vcpu_", _om_label = "vcpu")]
+pub struct VcpuStats {
+    #[stat(desc = "thread")]
+    pub pid: u64,
+    #[stat(desc = "spins that exited to KVM")]
+    pub spins: u64,
+    #[stat(desc = "times that a spinning sibling's CPU was handed to it")]
+    pub boosts: u64,
+    #[stat(desc = "ns that it ran")]
+    pub run_ns: u64,
+    #[stat(desc = "ns that it was queued before it ran")]
+    pub queued_ns: u64,
+    #[stat(desc = "ns between spins that followed each other at once")]
+    pub spin_ns: u64,
+}
 
 /// One VM: the process of its vCPU threads.
 #[stat_doc]
@@ -26,14 +66,18 @@ pub struct VmStats {
     pub other_queue: u64,
     #[stat(desc = "asked ones whose target was not queued, or not allowed on the yielder's CPU")]
     pub refused: u64,
-    #[stat(desc = "delivered to a sibling with an interrupt pending, not to KVM's choice")]
-    pub redirected_irq: u64,
-    #[stat(desc = "delivered to a sibling that was preempted at work, not to KVM's choice")]
-    pub redirected_preempted: u64,
-    #[stat(desc = "yielders that went on spinning, since nobody who could help was queued")]
+    #[stat(desc = "spins for which KVM found nobody to yield to")]
+    pub unheard: u64,
+    #[stat(desc = "spinners that went on, as the receiver of their IPI is running")]
+    pub awaited: u64,
+    #[stat(desc = "spinners that went on for a moment, since nobody who could help was queued")]
     pub stayed: u64,
-    #[stat(desc = "yielders that gave up their turn, since a sibling spins already")]
+    #[stat(desc = "spinners that gave up their turn, since a sibling spins already")]
     pub gave_up: u64,
+    #[stat(desc = "IPIs between vCPUs that were seen")]
+    pub ipis: u64,
+    #[stat(desc = "ends of interrupts that were seen")]
+    pub eois: u64,
     #[stat(desc = "nominated vCPUs that the rule let wait")]
     pub passed_over: u64,
     #[stat(desc = "ns from a yield until its target ran, in all")]
@@ -44,6 +88,12 @@ pub struct VmStats {
     pub run_ns: u64,
     #[stat(desc = "ns that the vCPUs were queued before they ran")]
     pub queued_ns: u64,
+    #[stat(desc = "ns between spins that followed each other at once")]
+    pub spin_ns: u64,
+    #[stat(desc = "targets by tier")]
+    pub tiers: BTreeMap<String, TierStats>,
+    #[stat(desc = "vCPUs by id")]
+    pub vcpus: BTreeMap<u32, VcpuStats>,
 }
 
 /// The whole host.
@@ -53,6 +103,8 @@ pub struct VmStats {
 pub struct HostStats {
     #[stat(desc = "rule of directed yields")]
     pub yield_policy: String,
+    #[stat(desc = "what is seen of guests' interrupts")]
+    pub visible: String,
     #[stat(desc = "tasks sent straight to an idle CPU")]
     pub direct: u64,
     #[stat(desc = "tasks put into an LLC's queue")]
@@ -92,21 +144,28 @@ impl HostStats {
 
     /// What happened since `earlier`.
     pub fn since(&self, earlier: &HostStats) -> HostStats {
-        let none = VmStats::default();
-        let vms = self.vms.iter().map(|(pid, vm)| (*pid, vm.since(earlier.vms.get(pid).unwrap_or(&none))));
-        HostStats {
+        let rest = HostStats {
             yield_policy: self.yield_policy.clone(),
-            direct: self.direct.saturating_sub(earlier.direct),
-            queued_llc: self.queued_llc.saturating_sub(earlier.queued_llc),
-            queued_cpu: self.queued_cpu.saturating_sub(earlier.queued_cpu),
-            queued_idle: self.queued_idle.saturating_sub(earlier.queued_idle),
-            idle_overdue: self.idle_overdue.saturating_sub(earlier.idle_overdue),
-            preempt: self.preempt.saturating_sub(earlier.preempt),
-            keep: self.keep.saturating_sub(earlier.keep),
-            steal_llc: self.steal_llc.saturating_sub(earlier.steal_llc),
-            plain_yield: self.plain_yield.saturating_sub(earlier.plain_yield),
-            vms: vms.collect(),
-        }
+            visible: self.visible.clone(),
+            vms: each_since(&self.vms, &earlier.vms, VmStats::since),
+            ..HostStats::default()
+        };
+        grown!(
+            self,
+            earlier,
+            HostStats {
+                direct,
+                queued_llc,
+                queued_cpu,
+                queued_idle,
+                idle_overdue,
+                preempt,
+                keep,
+                steal_llc,
+                plain_yield
+            },
+            rest
+        )
     }
 
     /// Prints it for people.
@@ -116,40 +175,57 @@ impl HostStats {
     pub fn print(&self, to: &mut impl Write) -> Result<()> {
         writeln!(
             to,
-            "{}: direct {}, queued {} (LLC) {} (CPU), preempted {}, kept {}, stolen {}, plain yields {}",
+            "{}: direct {}, queued {} (LLC) {} (CPU) {} (idle), preempted {}, kept {}, stolen {}, plain yields {}",
             self.yield_policy,
             self.direct,
             self.queued_llc,
             self.queued_cpu,
+            self.queued_idle,
             self.preempt,
             self.keep,
             self.steal_llc,
             self.plain_yield
         )?;
         for (pid, vm) in &self.vms {
-            writeln!(
-                to,
-                "  {} [{pid}]: yields {} delivered {} refused {} passed over {} (other queue {}), {:.3} s run, \
-                 {:.3} s granted, {:.3} s queued",
-                vm.name,
-                vm.asked,
-                vm.delivered,
-                vm.refused,
-                vm.passed_over,
-                vm.other_queue,
-                vm.run_ns as f64 / 1e9,
-                vm.granted_ns as f64 / 1e9,
-                vm.queued_ns as f64 / 1e9
-            )?;
+            vm.print(*pid, to)?;
         }
         Ok(())
+    }
+}
+
+impl TierStats {
+    fn since(&self, earlier: &TierStats) -> TierStats {
+        grown!(self, earlier, TierStats { tried, delivered, useful }, TierStats::default())
+    }
+}
+
+impl VcpuStats {
+    /// From the words of `struct ovb_vcpu_stats`.
+    pub fn from_words(words: &[u64]) -> VcpuStats {
+        let [spins, boosts, run_ns, queued_ns, spin_ns, pid] =
+            std::array::from_fn(|i| words.get(i).copied().unwrap_or(0));
+        VcpuStats { pid, spins, boosts, run_ns, queued_ns, spin_ns }
+    }
+
+    fn since(&self, earlier: &VcpuStats) -> VcpuStats {
+        let rest = VcpuStats { pid: self.pid, ..VcpuStats::default() };
+        grown!(self, earlier, VcpuStats { spins, boosts, run_ns, queued_ns, spin_ns }, rest)
     }
 }
 
 impl VmStats {
     /// From the words of `struct ovb_vm_stats`.
     pub fn from_words(pid: u32, words: &[u64]) -> VmStats {
+        const TIERS: usize = intf::OVB_TIER_COUNT as usize;
         let at = |i: usize| words.get(i).copied().unwrap_or(0);
+        let tier = |number: usize| TierStats {
+            tried: at(5 + number),
+            delivered: at(5 + TIERS + number),
+            useful: at(5 + 2 * TIERS + number),
+        };
+        let rest: [u64; 12] = std::array::from_fn(|i| at(5 + 3 * TIERS + i));
+        let [unheard, awaited, stayed, gave_up, ipis, eois, passed_over, wait_ns, granted_ns, run_ns, ..] =
+            rest;
         VmStats {
             name: vm_name(pid),
             asked: at(0),
@@ -157,37 +233,96 @@ impl VmStats {
             same_queue: at(2),
             other_queue: at(3),
             refused: at(4),
-            redirected_irq: at(5),
-            redirected_preempted: at(6),
-            stayed: at(7),
-            gave_up: at(8),
-            passed_over: at(9),
-            wait_ns: at(10),
-            granted_ns: at(11),
-            run_ns: at(12),
-            queued_ns: at(13),
+            unheard,
+            awaited,
+            stayed,
+            gave_up,
+            ipis,
+            eois,
+            passed_over,
+            wait_ns,
+            granted_ns,
+            run_ns,
+            queued_ns: rest[10],
+            spin_ns: rest[11],
+            tiers: Tier::COUNTED.iter().map(|(t, number)| (t.name(), tier(*number as usize))).collect(),
+            vcpus: BTreeMap::new(),
         }
     }
 
     fn since(&self, earlier: &VmStats) -> VmStats {
-        VmStats {
+        let rest = VmStats {
             name: self.name.clone(),
-            asked: self.asked.saturating_sub(earlier.asked),
-            delivered: self.delivered.saturating_sub(earlier.delivered),
-            same_queue: self.same_queue.saturating_sub(earlier.same_queue),
-            other_queue: self.other_queue.saturating_sub(earlier.other_queue),
-            refused: self.refused.saturating_sub(earlier.refused),
-            redirected_irq: self.redirected_irq.saturating_sub(earlier.redirected_irq),
-            redirected_preempted: self.redirected_preempted.saturating_sub(earlier.redirected_preempted),
-            stayed: self.stayed.saturating_sub(earlier.stayed),
-            gave_up: self.gave_up.saturating_sub(earlier.gave_up),
-            passed_over: self.passed_over.saturating_sub(earlier.passed_over),
-            wait_ns: self.wait_ns.saturating_sub(earlier.wait_ns),
-            granted_ns: self.granted_ns.saturating_sub(earlier.granted_ns),
-            run_ns: self.run_ns.saturating_sub(earlier.run_ns),
-            queued_ns: self.queued_ns.saturating_sub(earlier.queued_ns),
-        }
+            tiers: each_since(&self.tiers, &earlier.tiers, TierStats::since),
+            vcpus: each_since(&self.vcpus, &earlier.vcpus, VcpuStats::since),
+            ..VmStats::default()
+        };
+        grown!(
+            self,
+            earlier,
+            VmStats {
+                asked,
+                delivered,
+                same_queue,
+                other_queue,
+                refused,
+                unheard,
+                awaited,
+                stayed,
+                gave_up,
+                ipis,
+                eois,
+                passed_over,
+                wait_ns,
+                granted_ns,
+                run_ns,
+                queued_ns,
+                spin_ns
+            },
+            rest
+        )
     }
+
+    fn print(&self, pid: u32, to: &mut impl Write) -> Result<()> {
+        let s = |ns: u64| ns as f64 / 1e9;
+        writeln!(
+            to,
+            "  {} [{pid}]: {:.3} s run, {:.3} s queued, {:.3} s spun, {:.3} s granted; yields {} delivered {} \
+             passed over {} refused {}; unheard {} awaited {} stayed {} gave up {}; IPIs {}",
+            self.name,
+            s(self.run_ns),
+            s(self.queued_ns),
+            s(self.spin_ns),
+            s(self.granted_ns),
+            self.asked,
+            self.delivered,
+            self.passed_over,
+            self.refused,
+            self.unheard,
+            self.awaited,
+            self.stayed,
+            self.gave_up,
+            self.ipis
+        )?;
+        for (name, tier) in self.tiers.iter().filter(|(_, tier)| tier.delivered > 0) {
+            writeln!(
+                to,
+                "    {name}: redirected {}, delivered {}, useful {}",
+                tier.tried, tier.delivered, tier.useful
+            )?;
+        }
+        Ok(())
+    }
+}
+
+/// What each of a map's values has grown by.
+fn each_since<K: Ord + Clone, V: Default>(
+    now: &BTreeMap<K, V>,
+    then: &BTreeMap<K, V>,
+    since: impl Fn(&V, &V) -> V,
+) -> BTreeMap<K, V> {
+    let none = V::default();
+    now.iter().map(|(key, value)| (key.clone(), since(value, then.get(key).unwrap_or(&none)))).collect()
 }
 
 /// QEMU's `-name` (libvirt writes `guest=NAME,…`), else the command's own name.

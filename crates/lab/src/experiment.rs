@@ -57,7 +57,7 @@ pub fn run(
     let total = scenario.measure.repetitions * (scenario.variants.len() + bounds.len()) as u32;
     let mut done = 0;
     let mut points: Vec<bound::Points> = bounds.iter().map(|_| bound::Points::default()).collect();
-    let mut schedulers = scheduler::Schedulers::default();
+    let mut overbook = scheduler::Scheduler::default();
     for repetition in 0..scenario.measure.repetitions {
         let run_seed = seed.wrapping_mul(1_000_003).wrapping_add(repetition.into());
         // Rotated, so that no variant always runs first.
@@ -66,13 +66,13 @@ pub fn run(
             let guests = guests(scenario, host);
             let tuning = tuning::apply(variant, scenario.host.dilation, host.default_slice_ns)?;
             if let Some(arguments) = &variant.overbook {
-                schedulers
+                overbook
                     .attach(arguments, scenario.host.dilation)
                     .with_context(|| format!("variant {}", variant.name))?;
             }
             let mut run = run_once(scenario, variant, &guests, run_seed, host)?;
-            if let Some(arguments) = &variant.overbook {
-                match schedulers.detach(arguments) {
+            if variant.overbook.is_some() {
+                match overbook.detach() {
                     Ok(counters) => run.extra.extend(counters),
                     Err(e) => run.error = Some(format!("{e:#}")),
                 }

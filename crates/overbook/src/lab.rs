@@ -186,7 +186,9 @@ impl KernelChoice {
 fn why_failed(report: &Report) -> Option<String> {
     let whole = report.failure.as_ref().map(|failure| failure.reason.clone());
     let why = whole.or_else(|| summary::failed(report).into_iter().next())?;
-    Some(format!("{}: {why}", report.scenario.name))
+    // A verifier's log stands above.
+    let last = why.rsplit(" | ").next().unwrap_or(&why);
+    Some(format!("{}: {last}", report.scenario.name))
 }
 
 impl Run {

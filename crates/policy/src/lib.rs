@@ -7,6 +7,8 @@ mod ffi {
     include!(concat!(env!("OUT_DIR"), "/policy.rs"));
 }
 
+pub mod relations;
+
 pub use ffi::{
     OVB_DEBOOST_INTERVAL_NS, OVB_DEBOOST_REVERSAL_NS, OVB_EFFECTIVE_NICE_0, OVB_MAX_LEVELS, OVB_SHARE_ONE,
     OVB_WEIGHT_MAX, OVB_WEIGHT_NICE_0, ovb_chain as Chain, ovb_deboost_call as DeboostCall,

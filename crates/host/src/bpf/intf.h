@@ -9,7 +9,9 @@
 #define OVB_MAX_CPUS 1024
 #define OVB_MAX_LLCS 64
 #define OVB_MAX_VMS  1024
-/* vCPUs of one VM among which a better target is looked for. */
+/* vCPUs of all VMs. */
+#define OVB_MAX_ALL_VCPUS 8192
+/* vCPUs of one VM that are told apart, by vCPU id; a power of two. Others get what KVM chooses. */
 #define OVB_MAX_VCPUS 256
 
 /* Who runs after a directed yield (design.md, "Who runs next"). */
@@ -22,6 +24,21 @@ enum ovb_yield_policy {
 	OVB_YIELD_HANDOFF = 5,
 	OVB_YIELD_POLICIES = 6,
 };
+
+/* How the receiver of a vCPU's IPI is known. */
+enum ovb_relations_mode {
+	OVB_RELATIONS_NONE = 0,
+	/* One slot each way, any EOI clears (facts.md A4). */
+	OVB_RELATIONS_PUBLISHED = 1,
+	/* A bitmap of senders while scheduled out (A6, patch 2). */
+	OVB_RELATIONS_PLE_KVM = 2,
+	/* policy/relations.h. */
+	OVB_RELATIONS_FULL = 3,
+	OVB_RELATIONS_MODES = 4,
+};
+
+/* enum ovb_tier of policy/tiers.h. */
+#define OVB_TIER_COUNT 6
 
 /* Counters of the whole host, per CPU. */
 enum ovb_count {
@@ -57,13 +74,21 @@ struct ovb_vm_stats {
 	/* Asked ones whose target could not be moved: not queued (any more), or not allowed here.
 	 */
 	unsigned long long refused;
-	/* Delivered to another sibling than KVM's choice: one with an interrupt pending, or one
-	 * that was preempted at work. */
-	unsigned long long redirected_irq;
-	unsigned long long redirected_preempted;
-	/* Nobody who could help was queued: the yielder went on spinning, or gave up its turn. */
+	/* Targets by tier: chosen instead of whom KVM chose, or without KVM's choosing anybody;
+	 * those that then ran; and after how many of these the spinner made progress. */
+	unsigned long long tier_tried[OVB_TIER_COUNT];
+	unsigned long long tier_delivered[OVB_TIER_COUNT];
+	unsigned long long tier_useful[OVB_TIER_COUNT];
+	/* Spins for which KVM found nobody to yield to. */
+	unsigned long long unheard;
+	/* Nobody who could help was queued: the yielder went on spinning, as its IPI is being
+	 * handled, or for a moment; or gave up its turn. */
+	unsigned long long awaited;
 	unsigned long long stayed;
 	unsigned long long gave_up;
+	/* IPIs between vCPUs that were seen, and EOIs. */
+	unsigned long long ipis;
+	unsigned long long eois;
 	/* Nominated, but somebody else ran next. */
 	unsigned long long passed_over;
 	/* ns from a yield until its target ran, over those delivered. */
@@ -73,6 +98,19 @@ struct ovb_vm_stats {
 	/* ns that vCPUs ran, and waited in queues while runnable. */
 	unsigned long long run_ns;
 	unsigned long long queued_ns;
+	/* ns between spins that followed each other at once. */
+	unsigned long long spin_ns;
+};
+
+/* Counters of one vCPU. The first words of its entry in the map. */
+struct ovb_vcpu_stats {
+	unsigned long long spins;
+	unsigned long long boosts;
+	unsigned long long run_ns;
+	unsigned long long queued_ns;
+	unsigned long long spin_ns;
+	/* Thread. */
+	unsigned long long pid;
 };
 
 #endif

@@ -152,6 +152,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	} else {
 		count(is_pinned(p) ? OVB_COUNT_QUEUED_CPU : OVB_COUNT_QUEUED_LLC);
 		taskc->dsq = dsq;
+		vcpu_queued(taskc);
 		scx_bpf_dsq_insert_vtime(p, dsq, slice_ns, taskc->deadline, enq_flags);
 	}
 	notify(p, taskc, cpu, woken);
@@ -293,11 +294,17 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	if (taskc->vm && taskc->queued_since) {
 		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
 
+		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
+
 		if (stats)
 			stats->queued_ns += now - taskc->queued_since;
+		if (vcpuc)
+			vcpuc->stats.queued_ns += now - taskc->queued_since;
 	}
+	vcpu_left_queue(taskc, true);
 	taskc->queued_since = 0;
 	taskc->running_since = now;
+	taskc->resumed_at = now;
 	taskc->yielded = false;
 	cpuc->deadline = taskc->deadline;
 	mark_soft_idle(cpu, taskc->idle_class);
@@ -317,11 +324,19 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_ctx *taskc = task_ctx(p);
+	u64 now = scx_bpf_now();
 
 	if (!taskc)
 		return;
-	charge(p, taskc, scx_bpf_now());
+	charge(p, taskc, now);
 	taskc->running_since = 0;
+	look_at(p, taskc);
+	if (taskc->vm && taskc->helped_by && !taskc->yielded) {
+		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
+
+		if (stats)
+			settle_help(taskc, stats, now);
+	}
 	/* Who loses the CPU against his will was at work, as far as anybody knows. */
 	if (!taskc->yielded)
 		taskc->spun_at = 0;
@@ -368,6 +383,7 @@ void BPF_STRUCT_OPS(overbook_quiescent, struct task_struct *p, u64 deq_flags)
 	if (taskc) {
 		taskc->queued_since = 0;
 		take_back(taskc);
+		vcpu_left_queue(taskc, false);
 	}
 	group_member(p, false);
 }
@@ -381,6 +397,14 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init_task, struct task_struct *p,
 	if (taskc)
 		*taskc = (struct task_ctx){.effective = OVB_EFFECTIVE_NICE_0};
 	return 0;
+}
+
+void BPF_STRUCT_OPS(overbook_exit_task, struct task_struct *p, struct scx_exit_task_args *args)
+{
+	struct task_ctx *taskc = task_ctx(p);
+
+	if (taskc)
+		vcpu_gone(taskc);
 }
 
 void BPF_STRUCT_OPS(overbook_enable, struct task_struct *p)
@@ -473,7 +497,8 @@ SCX_OPS_DEFINE(overbook_ops, .select_cpu = (void *)overbook_select_cpu,
 	       .yield = (void *)overbook_yield, .running = (void *)overbook_running,
 	       .stopping = (void *)overbook_stopping, .runnable = (void *)overbook_runnable,
 	       .quiescent = (void *)overbook_quiescent, .init_task = (void *)overbook_init_task,
-	       .enable = (void *)overbook_enable, .set_weight = (void *)overbook_set_weight,
+	       .exit_task = (void *)overbook_exit_task, .enable = (void *)overbook_enable,
+	       .set_weight = (void *)overbook_set_weight,
 	       .cgroup_init = (void *)overbook_cgroup_init,
 	       .cgroup_set_weight = (void *)overbook_cgroup_set_weight,
 	       .init = (void *)overbook_init, .exit = (void *)overbook_exit, .timeout_ms = 30000,

@@ -8,6 +8,7 @@
 #include "cgroup.bpf.h"
 #include "state.bpf.h"
 #include "handoff.h"
+#include "vm.bpf.h"
 #include "vtime.h"
 
 /*
@@ -73,7 +74,7 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 {
 	u64 now = clock_of(p, cpu), lag, floor, ceiling;
 
-	taskc->effective = effective_weight(p, taskc->idle_class);
+	taskc->effective = effective_weight(p, taskc);
 	lag = weighted(taskc, slice_ns);
 	floor = now - (woken ? lag : lag * LAG_SLICES);
 	if (ovb_vtime_before(taskc->vtime, floor))
@@ -84,12 +85,37 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 	taskc->deadline = taskc->vtime + lag;
 }
 
+/* Gives a donor back what was not used of its grant. Queued or running meanwhile: the deadline by
+ * which it is queued stays as it was. */
+static void refund(u32 pid, u64 ns)
+{
+	struct task_struct *donor;
+	struct task_ctx *donorc;
+
+	if (!ns)
+		return;
+	donor = bpf_task_from_pid(pid);
+	if (!donor)
+		return;
+	donorc = task_ctx(donor);
+	if (donorc)
+		__sync_fetch_and_sub(&donorc->vtime, weighted(donorc, ns));
+	bpf_task_release(donor);
+}
+
+/* Undoes a grant that was not used: the nomination came to nothing, or somebody else nominates. */
+static void take_back(struct task_ctx *toc)
+{
+	u64 grant = toc->grant_ns;
+
+	toc->grant_ns = 0;
+	refund(toc->donor, grant);
+}
+
 /* Charges what the present turn has used, and settles its grant. */
 static void charge(struct task_struct *p, struct task_ctx *taskc, u64 now)
 {
 	struct ovb_handoff_bill bill;
-	struct task_struct *donor;
-	struct task_ctx *donorc;
 	u64 used;
 
 	if (!taskc->running_since)
@@ -100,25 +126,17 @@ static void charge(struct task_struct *p, struct task_ctx *taskc, u64 now)
 	__sync_fetch_and_add(&taskc->vtime, weighted(taskc, bill.own));
 	if (taskc->vm) {
 		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
+		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
 		if (stats) {
 			stats->run_ns += used;
 			stats->granted_ns += bill.donor;
 		}
+		if (vcpuc)
+			vcpuc->stats.run_ns += used;
 	}
-	if (!taskc->grant_ns)
-		return;
 	taskc->grant_ns = 0;
-	if (!bill.refund)
-		return;
-	donor = bpf_task_from_pid(taskc->donor);
-	if (!donor)
-		return;
-	donorc = task_ctx(donor);
-	/* Queued or running meanwhile: the deadline by which it is queued stays as it was. */
-	if (donorc)
-		__sync_fetch_and_sub(&donorc->vtime, weighted(donorc, bill.refund));
-	bpf_task_release(donor);
+	refund(taskc->donor, bill.refund);
 }
 
 #endif

@@ -7,6 +7,9 @@
 
 #include "intf.h"
 #include "deboost.h"
+#include "published_ipi.h"
+#include "relations.h"
+#include "tiers.h"
 #include "weight.h"
 
 /* include/uapi/linux/sched.h */
@@ -17,22 +20,39 @@ const volatile u32 nr_cpus = 1;
 const volatile u32 nr_llcs = 1;
 /* LLC of every CPU, 0 to nr_llcs − 1. */
 const volatile u32 cpu_llc[OVB_MAX_CPUS];
+/*
+ * What follows may be changed while running.
+ */
+
 /* Length of a turn, ns, at least 100 µs. Turns end at ticks unless somebody preempts. */
-const volatile u64 slice_ns = 3000000;
+volatile u64 slice_ns = 3000000;
 /* Least turn of a target that was handed a CPU, ns, at most slice_ns. */
-const volatile u64 least_grant_ns = 500000;
+volatile u64 least_grant_ns = 500000;
 /* A woken task preempts one whose deadline is later by this much, ns of virtual time. */
-const volatile u64 preempt_margin_ns = 500000;
+volatile u64 preempt_margin_ns = 500000;
 
 /* The one waiter of a VM that spins on although nobody can help it does so for this long, ns. */
-const volatile u64 stay_ns = 200000;
+volatile u64 stay_ns = 200000;
 /* A queued vCPU that had yielded this long ago may have got what it waited for, ns. */
-const volatile u64 stale_ns = 1000000;
+volatile u64 stale_ns = 1000000;
 
 /* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
-const volatile u64 idle_patience_ns = 1000000000;
+volatile u64 idle_patience_ns = 1000000000;
 
-/* May be changed while running: enum ovb_yield_policy. */
+/* A vCPU that ran for this long between two spins has made progress, ns. */
+volatile u64 progress_ns = 200000;
+/* What a move to another LLC costs a target, ns. */
+volatile u64 cross_llc_ns = 50000;
+
+/* How IPIs' receivers are known, enum ovb_relations_mode, and for how long, ns; with `adaptive`,
+ * for as long as responses take, at most that. */
+volatile u32 relations_mode = OVB_RELATIONS_FULL;
+volatile u64 window_ns = OVB_WINDOW_NS;
+volatile u32 adaptive_window;
+/* Bits of the tiers from which targets are chosen; none: KVM's choice stands. */
+volatile u32 tiers = OVB_TIERS_ALL;
+
+/* enum ovb_yield_policy. */
 volatile u32 yield_policy = OVB_YIELD_HANDOFF;
 
 /* Virtual time starts this much before the wrap, so that every run crosses it. */
@@ -57,13 +77,30 @@ struct task_ctx {
 	u32 effective;
 	/* Weight with which the task's group counts it while it is runnable, 0 if it does not. */
 	u32 counted;
-	/* Process that counts as VM; 0 until KVM has yielded from or to this task. */
+	/* Process that counts as VM; 0 if this is no vCPU, as far as is known. */
 	u32 vm;
+	/* vCPU id plus one, 0 if unknown or beyond OVB_MAX_VCPUS. */
+	u32 vcpu;
+	/* Turns that have ended, to look less and less often whether this is a vCPU. */
+	u32 turns;
+	/* Tier of the sibling that this task has yielded to last, until it is known whether that
+	 * helped. */
+	u32 helped_by;
+	/* When it began to run, and when it last spun. */
+	u64 resumed_at;
+	u64 last_spin;
+	/* KVM is looking for somebody to yield to, and has not called us. */
+	bool spin_open;
+	/* When it yielded last, an IPI of its own had not been handled. */
+	bool awaits_ipi;
 	/* Has just yielded: must not be kept on its CPU. */
 	bool yielded;
 	/* When it left its CPU by a directed yield, that is, waiting for a sibling; 0 if it did
 	 * not. */
 	u64 spun_at;
+	/* The task's group by its id, and how far it was pushed when the task was placed last. */
+	u64 group;
+	u64 pushed;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
 	bool idle_class;
 };
@@ -83,6 +120,7 @@ struct cpu_ctx {
 	/* Whom the running task has nominated, and when. */
 	u32 nominee;
 	u32 nominator;
+	u32 nominee_tier;
 	u64 nominated_at;
 	/* State of the published debooster, which is per runqueue. */
 	struct ovb_deboost_state deboost;
@@ -107,14 +145,24 @@ struct {
 	__type(value, struct ovb_vm_stats);
 } vms SEC(".maps");
 
-/* The vCPUs of a VM that have yielded or were yielded to. */
+#define MASK_WORDS (OVB_MAX_VCPUS / 64)
+
+/* A VM. */
 struct vm_ctx {
-	u32 nr_vcpus;
 	/* vCPU that spins on a CPU since nobody is queued who could help it, and when it last said
 	 * so. */
 	u32 hot;
+	/* Where the next search begins. */
+	u32 next;
 	u64 hot_since;
 	u64 hot_at;
+	struct ovb_response response;
+	/* vCPUs that are queued: preempted at work (or woken), or since they wait. */
+	u64 at_work[MASK_WORDS];
+	u64 waiting[MASK_WORDS];
+	/* vCPUs that were sent an IPI since they last ran. */
+	u64 interrupted[MASK_WORDS];
+	/* Threads, by vCPU id. */
 	u32 pids[OVB_MAX_VCPUS];
 };
 
@@ -125,7 +173,25 @@ struct {
 	__type(value, struct vm_ctx);
 } vm_ctxs SEC(".maps");
 
-/* Too large for the stack. */
+/* A vCPU. */
+struct vcpu_ctx {
+	struct ovb_vcpu_stats stats;
+	struct ovb_relations sent;
+	struct ovb_inbox inbox;
+	struct ovb_ipi_slot published;
+	/* ple-kvm: vCPUs that sent an IPI while this one was scheduled out. */
+	u64 senders;
+};
+
+/* By vcpu_key(). */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, OVB_MAX_ALL_VCPUS);
+	__type(key, u64);
+	__type(value, struct vcpu_ctx);
+} vcpus SEC(".maps");
+
+/* Zeroes, too many for the stack. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -133,8 +199,23 @@ struct {
 	__type(value, struct vm_ctx);
 } blank_vm SEC(".maps");
 
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct vcpu_ctx);
+} blank_vcpu SEC(".maps");
+
 /* CPUs that run SCHED_IDLE tasks: as good as idle. */
 private(OVERBOOK) struct bpf_cpumask __kptr *soft_idle;
+
+/* `i` as an index of an array of n, a power of two. The compiler must not know what is known of `i`
+ * already: it would leave the mask out, and the verifier needs it. */
+static __always_inline u32 bounded(u32 i, u32 n)
+{
+	barrier_var(i);
+	return i & (n - 1);
+}
 
 static struct task_ctx *task_ctx(struct task_struct *p)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * ops.yield(from, to): the six rules. The callback runs with the runqueues of both tasks locked, so
- * it moves nothing: it prices the yield and nominates. The dispatch that follows at once (KVM's
- * yield_to() calls schedule()) does the move.
+ * Directed yields: ops.yield(from, to), and spins for which KVM finds nobody. The six rules. The
+ * callback runs with the runqueues of both tasks locked, so it moves nothing: it prices the yield
+ * and nominates. The dispatch that follows at once (KVM's yield_to() calls schedule()) does the
+ * move.
  */
 #ifndef OVERBOOK_YIELD_BPF_H
 #define OVERBOOK_YIELD_BPF_H
@@ -12,34 +13,27 @@
 #include "forfeit.h"
 #include "handoff.h"
 #include "place.bpf.h"
-#include "proportional.h"
-#include "state.bpf.h"
+#include "select.bpf.h"
 #include "strict.h"
-#include "vcpu.bpf.h"
 
 /* A nomination that no dispatch has used within this time is forgotten. */
 #define NOMINATION_NS 1000000
 /* A VM's spinner that has not been heard of for this time has got what it waited for. */
 #define HOT_NS 300000
 
-/* Whether a task may run on a CPU. */
-static bool may_run_on(const struct task_struct *p, s32 cpu)
-{
-	return !is_migration_disabled(p) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
-}
-
 /* The rules that price a yield in virtual time. */
-static void price(struct task_ctx *from, struct task_ctx *to, struct cpu_ctx *cpuc, u32 from_pid,
-		  u32 to_pid, u64 clock, u64 dsq, u32 policy)
+static void price(struct search *s, struct task_ctx *to, struct cpu_ctx *cpuc, u32 policy)
 {
-	u64 slice = weighted(from, slice_ns);
+	struct task_ctx *from = s->fromc;
 	struct ovb_place place = {.vtime = from->vtime, .deadline = from->deadline};
+	u64 slice = weighted(from, slice_ns), clock = clock_of(s->from, s->cpu);
+	u64 dsq = llc_dsq(llc_of(s->cpu));
 
 	if (policy == OVB_YIELD_DEBOOST) {
 		struct ovb_deboost_call call = {
-			.now = scx_bpf_now(),
-			.source = from_pid,
-			.target = to_pid,
+			.now = s->now,
+			.source = s->from->pid,
+			.target = s->best_pid,
 			.gran = slice,
 			.gap = ovb_vtime_gap(to->vtime, from->vtime),
 			/* The yielder competes too. */
@@ -53,6 +47,8 @@ static void price(struct task_ctx *from, struct task_ctx *to, struct cpu_ctx *cp
 				       scx_bpf_dsq_nr_queued(dsq));
 	} else if (policy == OVB_YIELD_STRICT && to->dsq == dsq) {
 		from->vtime = ovb_strict(from->vtime, to->vtime, weighted(to, preempt_margin_ns));
+	} else if (policy == OVB_YIELD_PROPORTIONAL) {
+		push_groups(s->from, from, clock, slice_ns);
 	}
 	/* Everything but hand-off ends with the kernel's own yield, in this order (A1, step 14). */
 	place.vtime = from->vtime;
@@ -60,93 +56,19 @@ static void price(struct task_ctx *from, struct task_ctx *to, struct cpu_ctx *cp
 	from->vtime = place.vtime;
 }
 
-/* How much a queued sibling can help a vCPU that spins. */
-enum usefulness {
-	/* Not queued, not allowed here, or it has just found that it must wait itself. */
-	USELESS = 0,
-	/* It waited, but long ago: it may have got what it waited for. */
-	STALE = 1,
-	/* It was preempted at work, and may hold what others wait for. */
-	AT_WORK = 2,
-	/* It has an interrupt to take. */
-	INTERRUPTED = 3,
-};
-
-static u32 usefulness(struct task_struct *to, struct task_ctx *toc, s32 cpu, u64 now)
+/* Nominates a target for the dispatch that follows. */
+static void nominate(struct task_struct *from, struct cpu_ctx *cpuc, const struct search *s)
 {
-	if (!toc->queued_since || !may_run_on(to, cpu))
-		return USELESS;
-	if (has_pending_interrupt(to))
-		return INTERRUPTED;
-	if (!toc->spun_at)
-		return AT_WORK;
-	return now - toc->spun_at > stale_ns ? STALE : USELESS;
+	cpuc->nominee = s->best_pid;
+	cpuc->nominator = from->pid;
+	cpuc->nominee_tier = s->best;
+	cpuc->nominated_at = s->now;
 }
 
-/* Looks for the best target: KVM's own choice if it can help most, else another sibling. */
-static u32 choose(struct task_struct *from, struct task_struct *to, struct task_ctx *toc,
-		  struct vm_ctx *vm, s32 cpu, u64 now, u32 *chosen)
-{
-	u32 best = usefulness(to, toc, cpu, now), i, nr = vm->nr_vcpus;
-
-	*chosen = to->pid;
-	if (best == INTERRUPTED)
-		return best;
-	bpf_for (i, 0, nr) {
-		struct task_struct *p;
-		struct task_ctx *taskc;
-		u32 use = 0, pid;
-
-		if (i >= OVB_MAX_VCPUS)
-			break;
-		pid = vm->pids[i & (OVB_MAX_VCPUS - 1)];
-		if (!pid || pid == from->pid || pid == to->pid)
-			continue;
-		p = bpf_task_from_pid(pid);
-		if (!p) {
-			/* The thread has ended. */
-			vm->pids[i & (OVB_MAX_VCPUS - 1)] = 0;
-			continue;
-		}
-		taskc = task_ctx(p);
-		if (taskc && taskc->vm == from->tgid)
-			use = usefulness(p, taskc, cpu, now);
-		bpf_task_release(p);
-		if (use > best) {
-			best = use;
-			*chosen = pid;
-		}
-		if (best == INTERRUPTED)
-			break;
-	}
-	return best;
-}
-
-/* Undoes a grant that was not used: the nomination came to nothing, or somebody else nominates. */
-static void take_back(struct task_ctx *toc)
-{
-	struct task_struct *donor;
-	struct task_ctx *donorc;
-	u64 grant = toc->grant_ns;
-
-	toc->grant_ns = 0;
-	if (!grant)
-		return;
-	donor = bpf_task_from_pid(toc->donor);
-	if (!donor)
-		return;
-	donorc = task_ctx(donor);
-	if (donorc)
-		__sync_fetch_and_sub(&donorc->vtime, weighted(donorc, grant));
-	bpf_task_release(donor);
-}
-
-/* Nominates a target for hand-off, on the yielder's account. */
+/* Hands the rest of the yielder's turn over, on the yielder's account. */
 static void hand_over(struct task_struct *from, struct task_ctx *fromc, struct task_ctx *toc,
-		      u32 to_pid, struct cpu_ctx *cpuc, u64 now)
+		      u64 left, u64 now)
 {
-	u64 ran = now - fromc->running_since;
-	u64 left = fromc->turn_ns > ran ? fromc->turn_ns - ran : 0;
 	u64 grant = ovb_handoff_grant(left, least_grant_ns, slice_ns);
 
 	charge(from, fromc, now);
@@ -158,105 +80,198 @@ static void hand_over(struct task_struct *from, struct task_ctx *fromc, struct t
 		toc->donor = from->pid;
 	}
 	toc->turn_ns = grant;
-	cpuc->nominee = to_pid;
-	cpuc->nominator = from->pid;
-	cpuc->nominated_at = now;
 }
 
 /*
  * Nobody in the queues can help. One waiter per VM goes on spinning for a moment, so that somebody
  * takes a lock as soon as it is free; the others give up their turns. True if this one stays.
  */
-static bool stay(struct task_struct *from, struct vm_ctx *vm, u64 now)
+static bool stay(struct task_struct *from, struct vm_ctx *vmc, u64 now)
 {
-	if (now - vm->hot_at >= HOT_NS) {
-		vm->hot = from->pid;
-		vm->hot_since = now;
+	if (now - vmc->hot_at >= HOT_NS) {
+		vmc->hot = from->pid;
+		vmc->hot_since = now;
 	}
-	if (vm->hot != from->pid || now - vm->hot_since > stay_ns)
+	if (vmc->hot != from->pid || now - vmc->hot_since > stay_ns)
 		return false;
-	vm->hot_at = now;
+	vmc->hot_at = now;
 	return true;
 }
 
-/* Our own rule. True always: KVM need not try anybody else. */
-static bool yield_handoff(struct task_struct *from, struct task_ctx *fromc, struct task_struct *to,
-			  struct task_ctx *toc, struct vm_ctx *vm, struct cpu_ctx *cpuc,
-			  struct ovb_vm_stats *stats, s32 cpu, u64 now)
+/* Counts one for a tier. */
+static void bump(unsigned long long *counters, u32 tier)
 {
-	u32 pid, use = choose(from, to, toc, vm, cpu, now, &pid);
+	barrier_var(tier);
+	if (tier < OVB_TIER_COUNT)
+		counters[tier]++;
+}
 
-	if (use) {
-		struct task_struct *p = bpf_task_from_pid(pid);
-		struct task_ctx *taskc;
+/* Whether the sibling that a vCPU has yielded to has helped: it ran on without spinning. */
+static void settle_help(struct task_ctx *taskc, struct ovb_vm_stats *stats, u64 now)
+{
+	if (taskc->helped_by && now - taskc->resumed_at >= progress_ns)
+		bump(stats->tier_useful, taskc->helped_by);
+	taskc->helped_by = 0;
+}
 
-		if (!p)
-			return false;
-		taskc = task_ctx(p);
-		if (taskc) {
-			hand_over(from, fromc, taskc, pid, cpuc, now);
-			if (pid != to->pid && use == INTERRUPTED)
-				stats->redirected_irq++;
-			else if (pid != to->pid)
-				stats->redirected_preempted++;
-		}
+/* Books a spin: how long it has lasted, as far as spins follow each other at once. */
+static void book_spin(struct task_ctx *fromc, struct ovb_vm_stats *stats, u64 now)
+{
+	u64 since = ovb_vtime_max(fromc->resumed_at, fromc->last_spin);
+	struct vcpu_ctx *vcpuc = own_vcpu_ctx(fromc);
+
+	settle_help(fromc, stats, now);
+	fromc->last_spin = now;
+	if (vcpuc)
+		vcpuc->stats.spins++;
+	if (now - since >= progress_ns)
+		return;
+	stats->spin_ns += now - since;
+	if (vcpuc)
+		vcpuc->stats.spin_ns += now - since;
+}
+
+/* What a spin has led to. */
+enum direction {
+	/* The yielder shall leave its CPU. */
+	LEAVE,
+	/* It shall go on. */
+	STAY,
+	/* The rule can do nothing: KVM may try somebody else. */
+	REFUSED,
+};
+
+/* Lets the best of a search run: prices the yield by the rule that is in force, and nominates. */
+static void serve(struct search *s, struct cpu_ctx *cpuc, u32 policy)
+{
+	struct task_struct *p = bpf_task_from_pid(s->best_pid);
+	struct task_ctx *taskc = p ? task_ctx(p) : NULL;
+
+	if (taskc && policy == OVB_YIELD_HANDOFF) {
+		hand_over(s->from, s->fromc, taskc, s->left, s->now);
+	} else if (taskc) {
+		charge(s->from, s->fromc, s->now);
+		price(s, taskc, cpuc, policy);
+		taskc->turn_ns = slice_ns;
+	}
+	if (p)
 		bpf_task_release(p);
-	} else if (stay(from, vm, now)) {
+	if (policy != OVB_YIELD_FORFEIT)
+		nominate(s->from, cpuc, s);
+}
+
+/* A vCPU spins; `kvm_choice` is the thread that KVM would run, 0 for none. */
+static enum direction direct(struct task_struct *from, struct task_ctx *fromc, u32 kvm_choice,
+			     struct vm_ctx *vmc, struct ovb_vm_stats *stats)
+{
+	u64 now = scx_bpf_now(), ran = now - fromc->running_since;
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct search s = {
+		.from = from,
+		.fromc = fromc,
+		.vmc = vmc,
+		.self = own_vcpu_ctx(fromc),
+		.cpu = bpf_get_smp_processor_id(),
+		.now = now,
+		.left = fromc->turn_ns > ran ? fromc->turn_ns - ran : 0,
+	};
+	u32 policy = yield_policy;
+
+	if (!cpuc)
+		return REFUSED;
+	book_spin(fromc, stats, now);
+	choose(&s, kvm_choice);
+	fromc->awaits_ipi = s.awaits;
+	if (s.best) {
+		serve(&s, cpuc, policy);
+		if (s.best_pid != kvm_choice)
+			bump(stats->tier_tried, s.best);
+		fromc->helped_by = s.best;
+	} else if (s.answered) {
+		stats->awaited++;
+		return STAY;
+	} else if (policy != OVB_YIELD_HANDOFF) {
+		/* KVM's choice is running, or about to, or may not run here. */
+		stats->refused++;
+		return REFUSED;
+	} else if (stay(from, vmc, now)) {
 		stats->stayed++;
-		return true;
+		return STAY;
 	} else {
 		stats->gave_up++;
 		charge(from, fromc, now);
-		price(fromc, toc, cpuc, 0, 0, clock_of(from, cpu), 0, OVB_YIELD_FORFEIT);
+		price(&s, fromc, cpuc, OVB_YIELD_FORFEIT);
 	}
 	fromc->spun_at = now;
 	fromc->yielded = true;
-	scx_bpf_task_set_slice(from, 0);
-	return true;
+	return LEAVE;
 }
 
-/* The whole of a directed yield. True if it was taken up. */
+/* The whole of a directed yield. True if it was taken up: KVM need not try anybody else. */
 static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 {
 	struct task_ctx *fromc = task_ctx(from), *toc = task_ctx(to);
 	s32 cpu = scx_bpf_task_cpu(from);
-	u64 now = scx_bpf_now(), dsq = llc_dsq(llc_of(cpu));
-	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct ovb_vm_stats *stats;
-	struct vm_ctx *vm;
-	u32 policy = yield_policy;
+	enum direction direction;
+	struct vm_ctx *vmc;
 
-	if (!fromc || !toc || !cpuc)
+	if (!fromc || !toc)
 		return false;
-	vm = enlist(from, fromc);
+	fromc->spin_open = false;
+	vmc = enlist(from, fromc);
 	enlist(to, toc);
+	if (!vmc)
+		return false;
 	stats = vm_stats(fromc->vm);
-	if (!vm || !stats)
+	if (!stats)
 		return false;
 	stats->asked++;
-	if (toc->dsq == dsq)
+	if (toc->dsq == llc_dsq(llc_of(cpu)))
 		stats->same_queue++;
 	else
 		stats->other_queue++;
-	if (policy == OVB_YIELD_HANDOFF)
-		return yield_handoff(from, fromc, to, toc, vm, cpuc, stats, cpu, now);
-	/* Not in any queue: it is running, or about to. Or it may not run here. */
-	if (!toc->queued_since || !may_run_on(to, cpu)) {
-		stats->refused++;
-		return false;
+	direction = direct(from, fromc, to->pid, vmc, stats);
+	if (direction == LEAVE)
+		scx_bpf_task_set_slice(from, 0);
+	return direction != REFUSED;
+}
+
+SEC("?fentry/kvm_vcpu_on_spin")
+int BPF_PROG(spin_begins, struct kvm_vcpu___ovb *me)
+{
+	struct task_ctx *taskc = task_ctx(bpf_get_current_task_btf());
+
+	if (taskc)
+		taskc->spin_open = true;
+	return 0;
+}
+
+/* KVM has found nobody; we may. Only for hand-off: the others are what they were published as. */
+SEC("?fexit/kvm_vcpu_on_spin")
+int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_ctx *taskc = task_ctx(p);
+	struct ovb_vm_stats *stats;
+	struct vm_ctx *vmc;
+
+	if (!taskc || !taskc->spin_open)
+		return 0;
+	taskc->spin_open = false;
+	if (yield_policy != OVB_YIELD_HANDOFF)
+		return 0;
+	/* The nomination is this CPU's. */
+	bpf_preempt_disable();
+	vmc = enlist(p, taskc);
+	stats = vmc ? vm_stats(taskc->vm) : NULL;
+	if (stats && taskc->running_since) {
+		stats->unheard++;
+		if (direct(p, taskc, 0, vmc, stats) == LEAVE)
+			scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
 	}
-	charge(from, fromc, now);
-	price(fromc, toc, cpuc, from->pid, to->pid, clock_of(from, cpu), dsq, policy);
-	toc->turn_ns = slice_ns;
-	fromc->spun_at = now;
-	fromc->yielded = true;
-	if (policy != OVB_YIELD_FORFEIT) {
-		cpuc->nominee = to->pid;
-		cpuc->nominator = from->pid;
-		cpuc->nominated_at = now;
-	}
-	scx_bpf_task_set_slice(from, 0);
-	return true;
+	bpf_preempt_enable();
+	return 0;
 }
 
 /* Moves a queued task to this CPU's local queue, from whichever queue holds it. */
@@ -327,12 +342,19 @@ static bool run_nominee(s32 cpu, struct cpu_ctx *cpuc, struct task_struct *prev)
 		if (rule_accepts(policy, toc, clock_of(to, cpu), earliest))
 			delivered = take_from_queue(to, toc->dsq, toc->turn_ns);
 	}
-	if (!delivered)
+	if (delivered) {
+		struct vcpu_ctx *vcpuc = own_vcpu_ctx(toc);
+
+		if (vcpuc)
+			vcpuc->stats.boosts++;
+	} else {
 		take_back(toc);
+	}
 	stats = vm_stats(toc->vm);
 	if (stats) {
 		if (delivered) {
 			stats->delivered++;
+			bump(stats->tier_delivered, cpuc->nominee_tier);
 			stats->wait_ns += now - cpuc->nominated_at;
 		} else {
 			stats->passed_over++;

@@ -8,11 +8,11 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Lines, Read, Seek, SeekFrom, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-/// Schedulers that this boot has loaded, by their arguments: loading verifies every program and takes an emulated CPU
-/// many seconds, attaching takes none.
+/// The scheduler that this boot has loaded: loading verifies every program and takes an emulated CPU many seconds,
+/// attaching with other arguments takes none.
 #[derive(Default)]
-pub struct Schedulers {
-    loaded: BTreeMap<Vec<String>, Loaded>,
+pub struct Scheduler {
+    loaded: Option<Loaded>,
 }
 
 /// A loaded `overbook host`, attached or not. Dropping it unloads the scheduler.
@@ -24,22 +24,25 @@ struct Loaded {
     messages: File,
 }
 
-impl Schedulers {
-    /// Attaches the scheduler of `arguments` (those of `overbook host`), loading it first if need be, with its
+impl Scheduler {
+    /// Attaches the scheduler with `arguments` (those of `overbook host`), loading it first if need be, with its
     /// times stretched by `dilation`.
     ///
     /// # Errors
     /// It does not load; the message is its own.
     pub fn attach(&mut self, arguments: &[String], dilation: f64) -> Result<()> {
-        let (arguments, policy) = split_policy(arguments);
-        if !self.loaded.contains_key(&arguments) {
-            let loaded = Loaded::start(&arguments, dilation)?;
-            self.loaded.insert(arguments.clone(), loaded);
-        }
-        let Some(loaded) = self.loaded.get_mut(&arguments) else { return Ok(()) };
-        let outcome = loaded.ask(&format!("attach {policy}"));
+        // How much is said is settled when it starts.
+        let (says, arguments): (Vec<&str>, Vec<&str>) = arguments
+            .iter()
+            .map(String::as_str)
+            .partition(|a| a.trim_start_matches('-').chars().all(|c| c == 'v'));
+        let loaded = match &mut self.loaded {
+            Some(loaded) => loaded,
+            none => none.insert(Loaded::start(&says, dilation)?),
+        };
+        let outcome = loaded.ask(&format!("attach {}", serde_json::to_string(&arguments)?));
         if outcome.is_err() {
-            self.loaded.remove(&arguments);
+            self.loaded = None;
         }
         outcome.map(drop)
     }
@@ -48,37 +51,21 @@ impl Schedulers {
     ///
     /// # Errors
     /// The kernel had thrown it out; the message is the kernel's.
-    pub fn detach(&mut self, arguments: &[String]) -> Result<BTreeMap<String, f64>> {
-        let (arguments, _) = split_policy(arguments);
-        let loaded = self.loaded.get_mut(&arguments).context("it is not loaded")?;
-        let outcome = loaded.ask("detach");
+    pub fn detach(&mut self) -> Result<BTreeMap<String, f64>> {
+        let outcome = self.loaded.as_mut().context("it is not loaded")?.ask("detach");
         if outcome.is_err() {
-            self.loaded.remove(&arguments);
+            self.loaded = None;
         }
         Ok(flatten(&outcome?))
     }
 }
 
-/// The rule can be switched without loading anew.
-fn split_policy(arguments: &[String]) -> (Vec<String>, String) {
-    const FLAG: &str = "--yield-policy";
-    let mut rest = arguments.to_vec();
-    let mut policy = "handoff".to_string();
-    if let Some(at) = rest.iter().position(|a| a == FLAG)
-        && at + 1 < rest.len()
-    {
-        policy = rest.remove(at + 1);
-        rest.remove(at);
-    }
-    (rest, policy)
-}
-
 impl Loaded {
-    fn start(arguments: &[String], dilation: f64) -> Result<Loaded> {
+    fn start(says: &[&str], dilation: f64) -> Result<Loaded> {
         let messages = tempfile::tempfile().context("no room for the scheduler's messages")?;
         let mut child = Command::new("/proc/self/exe")
+            .args(says)
             .args(["host", "--hold", "--stretch", &dilation.to_string()])
-            .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(messages.try_clone()?)
@@ -130,6 +117,11 @@ fn flatten(stats: &Value) -> BTreeMap<String, f64> {
     for vm in stats["vms"].as_object().into_iter().flatten().map(|(_, vm)| vm) {
         for (key, value) in vm.as_object().into_iter().flatten() {
             add(&format!("VMs {key}"), value);
+        }
+        for (tier, counts) in vm["tiers"].as_object().into_iter().flatten() {
+            for (key, value) in counts.as_object().into_iter().flatten() {
+                add(&format!("VMs {tier} {key}"), value);
+            }
         }
     }
     counters
