@@ -25,14 +25,23 @@ struct ovb_handoff_bill {
 };
 
 /*
- * ns granted: what is left of the yielder's turn, at least `least` (the yielder may be at the very
- * end of its turn, and a target that is preempted at once helps nobody), at most `slice`.
+ * ns granted: what is left of the yielder's turn, at most `slice`. A yielder at the very end of its
+ * turn may grant `least` all the same, as a target that is preempted at once helps nobody, but only
+ * once: in overtime already, it grants nothing, and the queues are asked. Otherwise two siblings
+ * that wait for each other by turns would keep a CPU for ever.
  */
-static inline ovb_u64 ovb_handoff_grant(ovb_u64 left, ovb_u64 least, ovb_u64 slice)
+static inline ovb_u64 ovb_handoff_grant(ovb_u64 left, ovb_u64 least, ovb_u64 slice,
+					ovb_u32 overtime)
 {
 	if (left < least)
-		left = least;
+		left = overtime ? 0 : least;
 	return left > slice ? slice : left;
+}
+
+/* Nonzero if who runs on such a grant is in overtime. */
+static inline ovb_u32 ovb_handoff_overtime(ovb_u64 left, ovb_u64 least, ovb_u32 overtime)
+{
+	return overtime || left < least;
 }
 
 /* Nonzero if `left` ns of a turn are worth a move that costs the target `cost` ns of cold caches:

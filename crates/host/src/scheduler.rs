@@ -61,6 +61,10 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         let mut scheduler = Scheduler::load(options, &mut object)?;
         scheduler.attach(options)?;
         let exit = scheduler.serve(options, stop, &mut previous)?;
+        if scheduler.outdated() {
+            log::info!("kvm was loaded: loading again");
+            continue;
+        }
         if !exit.should_restart() {
             if options.json {
                 println!("{}", serde_json::to_string(&previous)?);
@@ -183,7 +187,7 @@ impl<'a> Scheduler<'a> {
         let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
         let mut shown = HostStats::default();
         let mut due = Instant::now();
-        while !stop.load(Ordering::Relaxed) && !uei_exited!(&self.skel, uei) {
+        while !stop.load(Ordering::Relaxed) && !uei_exited!(&self.skel, uei) && !self.outdated() {
             match &server {
                 Some(server) => {
                     let (answers, requests) = server.channels();
@@ -209,6 +213,11 @@ impl<'a> Scheduler<'a> {
         self.probes.clear();
         self.link.take();
         Ok(scx_utils::uei_read!(&self.skel, uei))
+    }
+
+    /// What programs read of kvm is settled when they are loaded; this one was loaded without it.
+    fn outdated(&self) -> bool {
+        self.visible == Visibility::NoKvm && Visibility::detect() != Visibility::NoKvm
     }
 
     fn switch(&mut self, policy: YieldPolicy) -> Result<()> {

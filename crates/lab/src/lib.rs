@@ -16,6 +16,7 @@ pub mod protocol;
 pub mod qemu;
 pub mod run;
 pub mod scenario;
+pub mod soak;
 pub mod task;
 pub mod trial;
 

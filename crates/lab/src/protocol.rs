@@ -22,6 +22,17 @@ pub enum Task {
     Trial,
     /// Run a scenario.
     Scenario(Box<Scenario>),
+    /// Load, switch, kill and upset the host scheduler while VMs come and go.
+    Soak(Soak),
+}
+
+/// How long a soak is.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Soak {
+    /// Rounds, in each of which VMs come and go and the rule is switched.
+    pub rounds: u32,
+    /// How often in between the scheduler is killed and loaded again, or a CPU goes and comes back, by turns.
+    pub reloads: u32,
 }
 
 /// The agent's orders.

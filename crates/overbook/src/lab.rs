@@ -5,6 +5,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use overbook_kernels::{Cache, Kernel, Want};
+use overbook_lab::protocol::Soak;
 use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
 use overbook_lab::{Scenario, trial};
@@ -26,6 +27,8 @@ pub enum Lab {
         #[arg(required = true)]
         scenarios: Vec<PathBuf>,
     },
+    /// Load, switch, kill and upset the host scheduler while VMs come and go, and look that all get on
+    Soak(SoakArgs),
     /// List kernels: which there are, and why others will not do
     Kernels {
         /// Fetch the kernels of these series (6.18, 7.2) first
@@ -95,10 +98,43 @@ pub struct Run {
     lenient: bool,
 }
 
+#[derive(Args)]
+pub struct SoakArgs {
+    /// Rounds; one takes about a second of model time
+    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rounds: u32,
+    /// Kills and CPU hotplugs in between; each takes some 20 s of model time, for the loads that follow
+    #[arg(long, default_value_t = 2)]
+    reloads: u32,
+    /// Seed of every random choice
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    #[command(flatten)]
+    kernel: KernelChoice,
+    /// How the machine is executed
+    #[arg(long, value_enum, default_value = "icount")]
+    accel: Execution,
+}
+
+impl SoakArgs {
+    fn run(&self) -> Result<()> {
+        let cache = Cache::open_default()?;
+        let kernel = self.kernel.resolve(&cache)?;
+        let interrupted = interruption()?;
+        let accel = choose(self.accel, &kernel, &cache, &interrupted)?;
+        println!("kernel {} ({}), {}", kernel.release, kernel.origin, accel.name());
+        let soak = Soak { rounds: self.rounds, reloads: self.reloads };
+        overbook_lab::soak::run(&soak, self.seed, &kernel, accel, &interrupted, &mut |text| {
+            println!("{text}")
+        })
+    }
+}
+
 impl Lab {
     pub fn run(self) -> Result<()> {
         match self {
             Lab::Run(run) => run.run(),
+            Lab::Soak(soak) => soak.run(),
             Lab::Check { scenarios } => check(&scenarios),
             Lab::Kernels { fetch } => kernels(&fetch),
             Lab::Compare { a, b, within } => compare_files(&a, &b, within),
@@ -182,6 +218,27 @@ impl KernelChoice {
     }
 }
 
+/// The execution that was asked for, or the best that works here.
+fn choose(wanted: Execution, kernel: &Kernel, cache: &Cache, interrupted: &AtomicBool) -> Result<Accel> {
+    match wanted {
+        Execution::Kvm => return Ok(Accel::Kvm),
+        Execution::Icount => return Ok(Accel::Icount),
+        Execution::Parallel => return Ok(Accel::Parallel),
+        Execution::Auto => {}
+    }
+    let dir = std::env::temp_dir();
+    let dir = dir.join(format!("overbook-trial-{}", std::process::id()));
+    std::fs::create_dir_all(&dir).context("cannot make a temporary folder: is the disk full?")?;
+    let best = trial::best(kernel, &dir, &cache.dir().join("trial"), interrupted);
+    let _ = std::fs::remove_dir_all(&dir);
+    let (accel, why) = best?;
+    eprintln!("execution: {} ({why})", accel.name());
+    Ok(accel)
+}
+
+/// Runs all scenarios, some at a time, and prints each as it ends. With icount, what runs beside a machine
+/// does not change its figures.
+
 /// The first reason why a scenario failed, if it did.
 fn why_failed(report: &Report) -> Option<String> {
     let whole = report.failure.as_ref().map(|failure| failure.reason.clone());
@@ -203,7 +260,7 @@ impl Run {
         let cache = Cache::open_default()?;
         let kernel = self.kernel.resolve(&cache)?;
         let interrupted = interruption()?;
-        let accel = self.choose(&kernel, &cache, &interrupted)?;
+        let accel = choose(self.accel, &kernel, &cache, &interrupted)?;
         eprintln!("kernel {} ({}), {}, QEMU {emulator}", kernel.release, kernel.origin, accel.name());
         let reports = self.run_all(&kernel, accel, &interrupted)?;
         self.write(&reports)?;
@@ -215,25 +272,6 @@ impl Run {
         Ok(())
     }
 
-    fn choose(&self, kernel: &Kernel, cache: &Cache, interrupted: &AtomicBool) -> Result<Accel> {
-        match self.accel {
-            Execution::Kvm => return Ok(Accel::Kvm),
-            Execution::Icount => return Ok(Accel::Icount),
-            Execution::Parallel => return Ok(Accel::Parallel),
-            Execution::Auto => {}
-        }
-        let dir = std::env::temp_dir();
-        let dir = dir.join(format!("overbook-trial-{}", std::process::id()));
-        std::fs::create_dir_all(&dir).context("cannot make a temporary folder: is the disk full?")?;
-        let best = trial::best(kernel, &dir, &cache.dir().join("trial"), interrupted);
-        let _ = std::fs::remove_dir_all(&dir);
-        let (accel, why) = best?;
-        eprintln!("execution: {} ({why})", accel.name());
-        Ok(accel)
-    }
-
-    /// Runs all scenarios, some at a time, and prints each as it ends. With icount, what runs beside a machine
-    /// does not change its figures.
     fn run_all(&self, kernel: &Kernel, accel: Accel, interrupted: &AtomicBool) -> Result<Vec<Report>> {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let jobs = match accel {

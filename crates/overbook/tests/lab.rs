@@ -103,6 +103,31 @@ fn known_answer_twice() {
     assert!(comparison.pairs.iter().all(|pair| pair.change_percent().abs() < 0.5), "{:?}", comparison.pairs);
 }
 
+/// Every tier of targets is used, and none that is switched off.
+#[test]
+fn every_tier_delivers() {
+    let report = run(&scenario("tiers.toml"), &["--kernel", "6.18", "--repetitions", "1"]);
+    assert_eq!(summary::failed(&report), Vec::<String>::new());
+    let delivered = |variant: &str, tier: &str| {
+        let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
+        run.extra[&format!("overbook: VMs {tier} delivered")]
+    };
+    for tier in ["receiver", "interrupt", "kernel", "any", "stale"] {
+        assert!(delivered("all", tier) > 0.0, "nobody was delivered by tier {tier}");
+        assert_eq!(delivered(&format!("no-{tier}"), tier), 0.0, "tier {tier} is off");
+    }
+}
+
+/// A few rounds of what `overbook lab soak --rounds 600 --reloads 100` does for an afternoon.
+#[test]
+fn vms_get_on_whatever_happens_to_the_scheduler() {
+    let mut command = overbook();
+    command.args(["lab", "soak", "--kernel", "6.18", "--rounds", "4", "--reloads", "1"]);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("the kernel had no complaint"), "{}", text(&output));
+}
+
 /// Oversubscribed and contended: spins, exits and yields.
 #[test]
 fn contention_is_seen_by_the_counters() {

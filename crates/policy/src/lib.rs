@@ -61,7 +61,9 @@ pure! {
     /// `strict.h`: the yielder's new virtual time.
     strict = ovb_strict(yielder: u64, target: u64, gran: u64) -> u64;
     /// `handoff.h`: ns granted to the target.
-    handoff_grant = ovb_handoff_grant(left: u64, least: u64, slice: u64) -> u64;
+    handoff_grant = ovb_handoff_grant(left: u64, least: u64, slice: u64, overtime: u32) -> u64;
+    /// `handoff.h`: nonzero if who runs on such a grant is in overtime.
+    handoff_overtime = ovb_handoff_overtime(left: u64, least: u64, overtime: u32) -> u32;
     /// `proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
     share = ovb_share(weight: u32, total: u32) -> u32;
 }

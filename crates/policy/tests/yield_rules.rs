@@ -62,8 +62,9 @@ proptest! {
     #[test]
     fn grants_are_within_bounds_and_bills_add_up(left: u64, least in 0u64..1 << 40, more in 0u64..1 << 40, used: u64) {
         let slice = least + more;
-        let grant = handoff_grant(left, least, slice);
+        let grant = handoff_grant(left, least, slice, 0);
         prop_assert!(least <= grant && grant <= slice);
+        prop_assert_eq!(handoff_grant(left, least, slice, 1), if left < least { 0 } else { grant });
         let bill = handoff_settle(grant, used);
         prop_assert_eq!(bill.donor + bill.refund, grant);
         prop_assert_eq!(bill.donor + bill.own, used);
@@ -83,7 +84,7 @@ proptest! {
             if from == to {
                 continue;
             }
-            let grant = handoff_grant(left, LEAST, SLICE);
+            let grant = handoff_grant(left, LEAST, SLICE, 0);
             vtime[from] = vtime[from].wrapping_add(grant);
             let bill = handoff_settle(grant, used);
             vtime[to] = vtime[to].wrapping_add(bill.own);
@@ -92,6 +93,28 @@ proptest! {
         }
         let charged = vtime.iter().fold(0u64, |sum, v| sum.wrapping_add(v.wrapping_sub(start)));
         prop_assert_eq!(charged, ran);
+    }
+
+    /// Two siblings that yield to each other by turns, however often: the queues are asked within a turn and a grant.
+    #[test]
+    fn a_chain_of_hand_offs_ends(ran in prop::collection::vec(0u64..4_000_000, 1..200)) {
+        const LEAST: u64 = 500_000;
+        const SLICE: u64 = 3_000_000;
+        let (mut turn, mut overtime, mut since) = (SLICE, 0, 0u64);
+        for ran in ran {
+            // Nobody runs beyond his turn.
+            let ran = ran.min(turn);
+            since += ran;
+            let left = turn - ran;
+            let grant = handoff_grant(left, LEAST, SLICE, overtime);
+            if grant == 0 {
+                break;
+            }
+            overtime = handoff_overtime(left, LEAST, overtime);
+            turn = grant;
+            prop_assert!(since <= SLICE + LEAST, "{since}");
+        }
+        prop_assert!(since <= SLICE + LEAST, "{since}");
     }
 
     #[test]

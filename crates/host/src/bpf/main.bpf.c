@@ -23,6 +23,9 @@
  *             else. A CPU compares the heads of both. SCHED_IDLE tasks have queues of their own,
  *             which are served when these are empty, or when somebody has waited for too long.
  *
+ * A chain of yields on one CPU ends with the turn that it began in, plus one least grant; then the
+ * queues are asked, and waiters outside the VM have their turn.
+ *
  * A yield never earns time: virtual times move backwards only by refunds of what was prepaid, and
  * lag is granted at wake-ups only, one slice of it.
  */
@@ -199,6 +202,7 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc)
 {
 	charge(prev, prevc, scx_bpf_now());
 	prevc->turn_ns = slice_ns;
+	prevc->overtime = false;
 	scx_bpf_task_set_slice(prev, slice_ns);
 }
 
@@ -231,6 +235,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		if (ovb_vtime_before(deadline, first)) {
 			prevc->deadline = deadline;
 			prevc->turn_ns = slice_ns;
+			prevc->overtime = false;
 			cpuc->deadline = deadline;
 			count(OVB_COUNT_KEEP);
 			scx_bpf_task_set_slice(prev, slice_ns);
@@ -313,6 +318,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	/* Who runs on somebody else's account says nothing about whose turn it is. */
 	if (taskc->grant_ns)
 		return;
+	taskc->overtime = false;
 	cpuc->vtime = ovb_vtime_max(cpuc->vtime, taskc->vtime);
 	if (p->nr_cpus_allowed >= nr_cpus) {
 		u64 *clock = &llc_vtime[llc & (OVB_MAX_LLCS - 1)];

@@ -2,6 +2,10 @@
 /*
  * Whom KVM should have picked (policy/tiers.h). The cost of a choice does not depend on the size of
  * the VM: bitmaps say who is queued, and at most SCAN of each kind are looked at.
+ *
+ * Functions that are not static are verified once each, and not once for every call: with all in
+ * one piece, a load took minutes on an emulated CPU. They return 0, as such functions must return
+ * something.
  */
 #ifndef OVERBOOK_SELECT_BPF_H
 #define OVERBOOK_SELECT_BPF_H
@@ -14,14 +18,16 @@
 
 /* A search, and what it has found. */
 struct search {
-	struct task_struct *from;
-	struct task_ctx *fromc;
-	struct vm_ctx *vmc;
-	struct vcpu_ctx *self;
+	/* The spinner, and when. */
+	u32 pid;
+	u32 vm;
+	/* vCPU id plus one, 0 if unknown. */
+	u32 vcpu;
 	s32 cpu;
 	u64 now;
-	/* ns that a target could run. */
+	/* ns that a target could run, and for which IPIs are remembered. */
 	u64 left;
+	u64 window;
 	/* Thread and tier of the best. */
 	u32 best_pid;
 	u32 best;
@@ -30,6 +36,21 @@ struct search {
 	/* An IPI of the spinner's has not been handled. */
 	bool awaits;
 };
+
+/* One search at a time on a CPU: preemption is off. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct search);
+} searches SEC(".maps");
+
+static struct search *this_search(void)
+{
+	u32 zero = 0;
+
+	return bpf_map_lookup_elem(&searches, &zero);
+}
 
 /* Whether a task may run on a CPU. */
 static bool may_run_on(const struct task_struct *p, s32 cpu)
@@ -71,18 +92,19 @@ static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
 }
 
 /* Compares a sibling with the best so far. */
-static void consider(struct search *s, u32 pid, bool receiver)
+__noinline int consider(u32 pid, u32 receiver)
 {
+	struct search *s = this_search();
 	struct ovb_candidate c = {.receiver = receiver};
 	struct task_struct *p;
 	struct task_ctx *taskc;
 	u32 tier;
 
-	if (!pid || pid == s->from->pid)
-		return;
+	if (!s || !pid || pid == s->pid)
+		return 0;
 	p = bpf_task_from_pid(pid);
 	if (!p)
-		return;
+		return 0;
 	taskc = task_ctx(p);
 	if (taskc && available(p, taskc, s->cpu, s->left)) {
 		c.available = 1;
@@ -92,7 +114,7 @@ static void consider(struct search *s, u32 pid, bool receiver)
 			c.in_kernel = !c.waiting && preempted_in_kernel(p);
 		}
 		if (c.waiting && !c.interrupt) {
-			c.wait_over = wait_is_over(taskc, s->now, window_of(s->vmc));
+			c.wait_over = wait_is_over(taskc, s->now, s->window);
 			c.stale = !taskc->awaits_ipi && s->now - taskc->spun_at > stale_ns;
 		}
 		tier = ovb_tier_of(&c, tiers);
@@ -102,27 +124,41 @@ static void consider(struct search *s, u32 pid, bool receiver)
 		}
 	}
 	bpf_task_release(p);
+	return 0;
 }
 
-/* A receiver that the spinner is known to have sent an IPI to. */
-static void consider_receiver(struct search *s, struct ovb_relation *slot, u64 window)
+/* One of the spinner's relations. */
+__noinline int consider_relation(u32 index)
 {
-	u32 pid = s->vmc->pids[bounded(slot->receiver, OVB_MAX_VCPUS)];
+	struct search *s = this_search();
+	struct vcpu_ctx *self, *to;
+	struct ovb_relation *slot;
 	struct task_struct *p;
 	struct task_ctx *taskc;
-	struct vcpu_ctx *to;
+	struct vm_ctx *vmc;
+	u32 pid;
 	int ended;
 
+	if (!s || !s->vcpu)
+		return 0;
+	self = vcpu_ctx(s->vm, s->vcpu - 1);
+	vmc = vm_ctx(s->vm);
+	if (!self || !vmc)
+		return 0;
+	slot = &self->sent.slot[bounded(index, OVB_RELATION_SLOTS)];
+	if (!slot->used)
+		return 0;
+	pid = vmc->pids[bounded(slot->receiver, OVB_MAX_VCPUS)];
 	p = pid ? bpf_task_from_pid(pid) : NULL;
 	if (!p) {
 		slot->used = 0;
-		return;
+		return 0;
 	}
-	to = vcpu_ctx(s->fromc->vm, slot->receiver);
+	to = vcpu_ctx(s->vm, slot->receiver);
 	taskc = task_ctx(p);
 	ended = to && ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at);
 	if (!taskc ||
-	    !ovb_relation_open(slot, s->now, window, apic_state(p, slot->vector), ended)) {
+	    !ovb_relation_open(slot, s->now, s->window, apic_state(p, slot->vector), ended)) {
 		slot->used = 0;
 	} else {
 		s->awaits = true;
@@ -135,95 +171,118 @@ static void consider_receiver(struct search *s, struct ovb_relation *slot, u64 w
 		}
 	}
 	bpf_task_release(p);
+	return 0;
+}
+
+enum candidates {
+	/* Receivers that the summary names. */
+	SUMMARY,
+	INTERRUPTED,
+	AT_WORK,
+	WAITING,
+};
+
+/* Some of the siblings of a kind. */
+__noinline int consider_some(u32 kind)
+{
+	struct search *s = this_search();
+	struct vcpu_ctx *self, *other;
+	struct vm_ctx *vmc;
+	const u64 *mask;
+	u32 i, id;
+
+	if (!s)
+		return 0;
+	vmc = vm_ctx(s->vm);
+	if (!vmc)
+		return 0;
+	mask = kind == AT_WORK ? vmc->at_work : kind == WAITING ? vmc->waiting : vmc->interrupted;
+	if (kind == SUMMARY) {
+		self = s->vcpu ? vcpu_ctx(s->vm, s->vcpu - 1) : NULL;
+		if (!self || !ovb_within(self->sent.many_at, s->now, s->window))
+			return 0;
+		mask = self->sent.many;
+	}
+	id = vmc->next;
+	bpf_for (i, 0, SCAN) {
+		u32 receiver = 0;
+
+		id = mask_next(mask, bounded(id, OVB_MAX_VCPUS));
+		if (id >= OVB_MAX_VCPUS)
+			return 0;
+		/* ple-kvm's bitmap is the sibling's own. */
+		if (relations_mode == OVB_RELATIONS_PLE_KVM && s->vcpu) {
+			other = vcpu_ctx(s->vm, id);
+			receiver = other && other->senders & ovb_ple_kvm_bit(s->vcpu - 1);
+		}
+		consider(vmc->pids[bounded(id, OVB_MAX_VCPUS)], receiver);
+		id++;
+	}
+	return 0;
 }
 
 /* The receivers of the spinner's IPIs, as far as they are known. */
-static void consider_receivers(struct search *s)
+static void consider_receivers(struct search *s, struct vm_ctx *vmc)
 {
-	u64 window = window_of(s->vmc);
+	struct vcpu_ctx *self = s->vcpu ? vcpu_ctx(s->vm, s->vcpu - 1) : NULL;
 	u32 i, id;
 
-	if (!s->self)
+	if (!self)
 		return;
 	if (relations_mode == OVB_RELATIONS_PUBLISHED) {
-		id = s->self->published.last_receiver - 1;
+		id = self->published.last_receiver - 1;
 		if (id < OVB_MAX_VCPUS &&
-		    ovb_ipi_slot_waits_for(&s->self->published, id, s->now, window_ns))
-			consider(s, s->vmc->pids[bounded(id, OVB_MAX_VCPUS)], true);
+		    ovb_ipi_slot_waits_for(&self->published, id, s->now, window_ns))
+			consider(vmc->pids[bounded(id, OVB_MAX_VCPUS)], 1);
 		return;
 	}
 	if (relations_mode != OVB_RELATIONS_FULL)
 		return;
 	bpf_for (i, 0, OVB_RELATION_SLOTS) {
-		struct ovb_relation *slot = &s->self->sent.slot[bounded(i, OVB_RELATION_SLOTS)];
-
-		if (slot->used)
-			consider_receiver(s, slot, window);
+		consider_relation(i);
 		if (s->best == OVB_TIER_RECEIVER)
 			return;
 	}
-	/* The summary names vCPUs that may have handled it: their APICs decide. */
-	if (!ovb_within(s->self->sent.many_at, s->now, window))
-		return;
-	id = s->vmc->next;
-	bpf_for (i, 0, SCAN) {
-		id = mask_next(s->self->sent.many, id & (OVB_MAX_VCPUS - 1));
-		if (id >= OVB_MAX_VCPUS)
-			return;
-		consider(s, s->vmc->pids[bounded(id, OVB_MAX_VCPUS)], false);
-		id++;
-	}
-}
-
-/* Some of the siblings in a mask. ple-kvm's bitmap is the sibling's own. */
-static void consider_mask(struct search *s, const u64 *mask)
-{
-	u32 i, id = s->vmc->next;
-
-	bpf_for (i, 0, SCAN) {
-		bool receiver = false;
-
-		id = mask_next(mask, id & (OVB_MAX_VCPUS - 1));
-		if (id >= OVB_MAX_VCPUS)
-			return;
-		if (relations_mode == OVB_RELATIONS_PLE_KVM && s->fromc->vcpu) {
-			struct vcpu_ctx *vcpuc = vcpu_ctx(s->fromc->vm, id);
-
-			receiver = vcpuc && vcpuc->senders & ovb_ple_kvm_bit(s->fromc->vcpu - 1);
-		}
-		consider(s, s->vmc->pids[bounded(id, OVB_MAX_VCPUS)], receiver);
-		id++;
-	}
+	consider_some(SUMMARY);
 }
 
 /* Looks for the best target: KVM's own choice (0 if it has none) if nobody can help more. */
-static void choose(struct search *s, u32 kvm_choice)
+__noinline int choose(u32 kvm_choice)
 {
-	if (!tiers) {
-		struct task_struct *p = kvm_choice ? bpf_task_from_pid(kvm_choice) : NULL;
-		struct task_ctx *taskc;
+	struct search *s = this_search();
+	struct task_struct *p;
+	struct task_ctx *taskc;
+	struct vm_ctx *vmc;
 
+	if (!s)
+		return 0;
+	vmc = vm_ctx(s->vm);
+	if (!vmc)
+		return 0;
+	if (!tiers) {
+		p = kvm_choice ? bpf_task_from_pid(kvm_choice) : NULL;
 		if (!p)
-			return;
+			return 0;
 		taskc = task_ctx(p);
 		if (taskc && available(p, taskc, s->cpu, s->left)) {
 			s->best = OVB_TIER_ANY;
 			s->best_pid = kvm_choice;
 		}
 		bpf_task_release(p);
-		return;
+		return 0;
 	}
-	consider_receivers(s);
+	consider_receivers(s, vmc);
 	if (s->best == OVB_TIER_RECEIVER || s->answered)
-		return;
-	consider(s, kvm_choice, false);
+		return 0;
+	consider(kvm_choice, 0);
 	if (s->best < OVB_TIER_INTERRUPT)
-		consider_mask(s, s->vmc->interrupted);
+		consider_some(INTERRUPTED);
 	if (s->best < OVB_TIER_KERNEL)
-		consider_mask(s, s->vmc->at_work);
+		consider_some(AT_WORK);
 	if (s->best < OVB_TIER_ANY)
-		consider_mask(s, s->vmc->waiting);
-	s->vmc->next = (s->vmc->next + 1) & (OVB_MAX_VCPUS - 1);
+		consider_some(WAITING);
+	vmc->next = bounded(vmc->next + 1, OVB_MAX_VCPUS);
+	return 0;
 }
 
 #endif

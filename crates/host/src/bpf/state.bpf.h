@@ -101,6 +101,8 @@ struct task_ctx {
 	/* The task's group by its id, and how far it was pushed when the task was placed last. */
 	u64 group;
 	u64 pushed;
+	/* Runs on a grant that nobody's turn covers. */
+	bool overtime;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
 	bool idle_class;
 };

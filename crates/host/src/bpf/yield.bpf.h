@@ -22,17 +22,22 @@
 #define HOT_NS 300000
 
 /* The rules that price a yield in virtual time. */
-static void price(struct search *s, struct task_ctx *to, struct cpu_ctx *cpuc, u32 policy)
+static void price(struct task_struct *p, struct task_ctx *from, struct task_ctx *to,
+		  struct cpu_ctx *cpuc, u32 policy)
 {
-	struct task_ctx *from = s->fromc;
+	struct search *s = this_search();
 	struct ovb_place place = {.vtime = from->vtime, .deadline = from->deadline};
-	u64 slice = weighted(from, slice_ns), clock = clock_of(s->from, s->cpu);
-	u64 dsq = llc_dsq(llc_of(s->cpu));
+	u64 slice = weighted(from, slice_ns), clock;
+	u64 dsq;
 
+	if (!s)
+		return;
+	clock = clock_of(p, s->cpu);
+	dsq = llc_dsq(llc_of(s->cpu));
 	if (policy == OVB_YIELD_DEBOOST) {
 		struct ovb_deboost_call call = {
 			.now = s->now,
-			.source = s->from->pid,
+			.source = s->pid,
 			.target = s->best_pid,
 			.gran = slice,
 			.gap = ovb_vtime_gap(to->vtime, from->vtime),
@@ -48,7 +53,7 @@ static void price(struct search *s, struct task_ctx *to, struct cpu_ctx *cpuc, u
 	} else if (policy == OVB_YIELD_STRICT && to->dsq == dsq) {
 		from->vtime = ovb_strict(from->vtime, to->vtime, weighted(to, preempt_margin_ns));
 	} else if (policy == OVB_YIELD_PROPORTIONAL) {
-		push_groups(s->from, from, clock, slice_ns);
+		push_groups(p, from, clock, slice_ns);
 	}
 	/* Everything but hand-off ends with the kernel's own yield, in this order (A1, step 14). */
 	place.vtime = from->vtime;
@@ -65,13 +70,15 @@ static void nominate(struct task_struct *from, struct cpu_ctx *cpuc, const struc
 	cpuc->nominated_at = s->now;
 }
 
-/* Hands the rest of the yielder's turn over, on the yielder's account. */
-static void hand_over(struct task_struct *from, struct task_ctx *fromc, struct task_ctx *toc,
+/* Hands the rest of the yielder's turn over, on the yielder's account. False if nothing is left. */
+static bool hand_over(struct task_struct *from, struct task_ctx *fromc, struct task_ctx *toc,
 		      u64 left, u64 now)
 {
-	u64 grant = ovb_handoff_grant(left, least_grant_ns, slice_ns);
+	u64 grant = ovb_handoff_grant(left, least_grant_ns, slice_ns, fromc->overtime);
 
 	charge(from, fromc, now);
+	if (!grant)
+		return false;
 	take_back(toc);
 	/* A target of another VM cannot be, but if it could, it would run on its own account. */
 	if (fromc->vm == toc->vm) {
@@ -79,7 +86,9 @@ static void hand_over(struct task_struct *from, struct task_ctx *fromc, struct t
 		toc->grant_ns = grant;
 		toc->donor = from->pid;
 	}
+	toc->overtime = ovb_handoff_overtime(left, least_grant_ns, fromc->overtime);
 	toc->turn_ns = grant;
+	return true;
 }
 
 /*
@@ -142,52 +151,64 @@ enum direction {
 };
 
 /* Lets the best of a search run: prices the yield by the rule that is in force, and nominates. */
-static void serve(struct search *s, struct cpu_ctx *cpuc, u32 policy)
+static void serve(struct task_struct *from, struct task_ctx *fromc, const struct search *s,
+		  struct cpu_ctx *cpuc, u32 policy)
 {
 	struct task_struct *p = bpf_task_from_pid(s->best_pid);
 	struct task_ctx *taskc = p ? task_ctx(p) : NULL;
+	bool served = policy != OVB_YIELD_FORFEIT;
 
 	if (taskc && policy == OVB_YIELD_HANDOFF) {
-		hand_over(s->from, s->fromc, taskc, s->left, s->now);
+		served = hand_over(from, fromc, taskc, s->left, s->now);
 	} else if (taskc) {
-		charge(s->from, s->fromc, s->now);
-		price(s, taskc, cpuc, policy);
+		charge(from, fromc, s->now);
+		price(from, fromc, taskc, cpuc, policy);
 		taskc->turn_ns = slice_ns;
 	}
 	if (p)
 		bpf_task_release(p);
-	if (policy != OVB_YIELD_FORFEIT)
-		nominate(s->from, cpuc, s);
+	if (served)
+		nominate(from, cpuc, s);
 }
 
-/* A vCPU spins; `kvm_choice` is the thread that KVM would run, 0 for none. */
-static enum direction direct(struct task_struct *from, struct task_ctx *fromc, u32 kvm_choice,
-			     struct vm_ctx *vmc, struct ovb_vm_stats *stats)
+/* The vCPU that runs here spins; `kvm_choice` is the thread that KVM would run, 0 for none. Returns
+ * an enum direction. */
+__noinline int direct(u32 kvm_choice)
 {
-	u64 now = scx_bpf_now(), ran = now - fromc->running_since;
+	struct task_struct *from = bpf_get_current_task_btf();
+	struct task_ctx *fromc = task_ctx(from);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
-	struct search s = {
-		.from = from,
-		.fromc = fromc,
-		.vmc = vmc,
-		.self = own_vcpu_ctx(fromc),
+	struct search *s = this_search();
+	u64 now = scx_bpf_now(), ran;
+	struct ovb_vm_stats *stats;
+	u32 policy = yield_policy;
+	struct vm_ctx *vmc;
+
+	if (!fromc || !cpuc || !s || !fromc->running_since)
+		return REFUSED;
+	vmc = vm_ctx(fromc->vm);
+	stats = vm_stats(fromc->vm);
+	if (!vmc || !stats)
+		return REFUSED;
+	ran = now - fromc->running_since;
+	*s = (struct search){
+		.pid = from->pid,
+		.vm = fromc->vm,
+		.vcpu = fromc->vcpu,
 		.cpu = bpf_get_smp_processor_id(),
 		.now = now,
 		.left = fromc->turn_ns > ran ? fromc->turn_ns - ran : 0,
+		.window = window_of(vmc),
 	};
-	u32 policy = yield_policy;
-
-	if (!cpuc)
-		return REFUSED;
 	book_spin(fromc, stats, now);
-	choose(&s, kvm_choice);
-	fromc->awaits_ipi = s.awaits;
-	if (s.best) {
-		serve(&s, cpuc, policy);
-		if (s.best_pid != kvm_choice)
-			bump(stats->tier_tried, s.best);
-		fromc->helped_by = s.best;
-	} else if (s.answered) {
+	choose(kvm_choice);
+	fromc->awaits_ipi = s->awaits;
+	if (s->best) {
+		serve(from, fromc, s, cpuc, policy);
+		if (s->best_pid != kvm_choice)
+			bump(stats->tier_tried, s->best);
+		fromc->helped_by = s->best;
+	} else if (s->answered) {
 		stats->awaited++;
 		return STAY;
 	} else if (policy != OVB_YIELD_HANDOFF) {
@@ -200,7 +221,7 @@ static enum direction direct(struct task_struct *from, struct task_ctx *fromc, u
 	} else {
 		stats->gave_up++;
 		charge(from, fromc, now);
-		price(&s, fromc, cpuc, OVB_YIELD_FORFEIT);
+		price(from, fromc, fromc, cpuc, OVB_YIELD_FORFEIT);
 	}
 	fromc->spun_at = now;
 	fromc->yielded = true;
@@ -213,16 +234,13 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	struct task_ctx *fromc = task_ctx(from), *toc = task_ctx(to);
 	s32 cpu = scx_bpf_task_cpu(from);
 	struct ovb_vm_stats *stats;
-	enum direction direction;
-	struct vm_ctx *vmc;
+	int direction;
 
 	if (!fromc || !toc)
 		return false;
 	fromc->spin_open = false;
-	vmc = enlist(from, fromc);
+	enlist(from, fromc);
 	enlist(to, toc);
-	if (!vmc)
-		return false;
 	stats = vm_stats(fromc->vm);
 	if (!stats)
 		return false;
@@ -231,7 +249,7 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 		stats->same_queue++;
 	else
 		stats->other_queue++;
-	direction = direct(from, fromc, to->pid, vmc, stats);
+	direction = direct(to->pid);
 	if (direction == LEAVE)
 		scx_bpf_task_set_slice(from, 0);
 	return direction != REFUSED;
@@ -254,7 +272,6 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_ctx *taskc = task_ctx(p);
 	struct ovb_vm_stats *stats;
-	struct vm_ctx *vmc;
 
 	if (!taskc || !taskc->spin_open)
 		return 0;
@@ -263,11 +280,11 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 		return 0;
 	/* The nomination is this CPU's. */
 	bpf_preempt_disable();
-	vmc = enlist(p, taskc);
-	stats = vmc ? vm_stats(taskc->vm) : NULL;
-	if (stats && taskc->running_since) {
+	enlist(p, taskc);
+	stats = vm_stats(taskc->vm);
+	if (stats) {
 		stats->unheard++;
-		if (direct(p, taskc, 0, vmc, stats) == LEAVE)
+		if (direct(0) == LEAVE)
 			scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
 	}
 	bpf_preempt_enable();

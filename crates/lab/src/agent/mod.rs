@@ -2,6 +2,7 @@
 //! The half of the lab that runs inside the emulated host, as its init.
 
 mod burner;
+mod soak;
 mod system;
 
 use crate::describe;
@@ -45,6 +46,9 @@ fn work(port: &mut Port) -> Result<()> {
     let clock = instrument::Clock::calibrate()?;
     if trial {
         return experiment::trial(&clock);
+    }
+    if let Task::Soak(order) = &job.task {
+        return soak::run(order, job.seed, &clock, &mut |event| port.say(&event));
     }
     let Task::Scenario(scenario) = &job.task else { return Ok(()) };
     port.say(&Event::Machine(describe::machine(&job.accel, &job.emulator, &clock)?))?;

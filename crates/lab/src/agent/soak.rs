@@ -1,0 +1,249 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The soak: VMs come and go while the host scheduler is switched, killed, loaded again, and CPUs go away. Every VM
+//! must get on at any time, and the kernel must have no complaint.
+
+use crate::instrument::Clock;
+use crate::protocol::{Event, Soak};
+use crate::task::now_ns;
+use anyhow::{Context, Result, bail};
+use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
+use std::fs;
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+const RULES: [&str; 6] = ["handoff", "forfeit", "deboost", "credit", "proportional", "strict"];
+/// VMs at a time.
+const VMS: usize = 3;
+/// Longest wait for the scheduler to load or to go, ns. Verifying takes an emulated CPU some 20 s.
+const PATIENCE_NS: u64 = 180_000_000_000;
+/// Words of the kernel that mean that something is wrong.
+const COMPLAINTS: [&str; 6] =
+    ["runnable task stall", "runtime error", "soft lockup", "BUG:", "WARNING:", "rcu: INFO"];
+
+struct Vm {
+    name: String,
+    vcpus: u32,
+    process: VmProcess,
+    memory: GuestMemory,
+    /// Work when it was last looked at.
+    seen: u64,
+}
+
+struct State<'a> {
+    clock: &'a Clock,
+    seed: u64,
+    vms: Vec<Vm>,
+    started: u32,
+    scheduler: Option<Child>,
+}
+
+/// Runs the soak; one log line per round.
+///
+/// # Errors
+/// The first thing that went wrong, with the round.
+pub fn run(soak: &Soak, seed: u64, clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
+    let start = now_ns();
+    let mut state = State { clock, seed: seed | 1, vms: Vec::new(), started: 0, scheduler: None };
+    state.load()?;
+    let every = (soak.rounds / (soak.reloads + 1)).max(1);
+    let mut reloads = 0;
+    for round in 0..soak.rounds {
+        let what = state.round(round).with_context(|| format!("round {}", round + 1))?;
+        say(Event::Log(format!("round {}: {what}", round + 1)))?;
+        if (round + 1) % every == 0 && reloads < soak.reloads {
+            let what = state.upset(reloads).with_context(|| format!("after round {}", round + 1))?;
+            reloads += 1;
+            say(Event::Log(what))?;
+        }
+        say(Event::Progress(round + 1, soak.rounds))?;
+    }
+    state.end()?;
+    say(Event::Log(format!(
+        "{} rounds, {reloads} reloads, {} VMs, {:.1} virtual minutes: all VMs got on, and the kernel had no complaint",
+        soak.rounds,
+        state.started,
+        (now_ns() - start) as f64 / 60e9
+    )))
+}
+
+impl State<'_> {
+    /// xorshift64.
+    fn random(&mut self, below: usize) -> usize {
+        self.seed ^= self.seed << 13;
+        self.seed ^= self.seed >> 7;
+        self.seed ^= self.seed << 17;
+        (self.seed >> 33) as usize % below
+    }
+
+    /// One VM goes, others come, the rule changes; then everybody must have worked.
+    fn round(&mut self, round: u32) -> Result<String> {
+        if !self.vms.is_empty() && self.random(2) == 0 {
+            let out = self.random(self.vms.len());
+            self.vms.remove(out);
+        }
+        while self.vms.len() < VMS {
+            self.start_vm()?;
+        }
+        let rule = RULES[(round as usize + 1) % RULES.len()];
+        let switch =
+            Command::new("/proc/self/exe").args(["host", "--switch", rule]).stdout(Stdio::null()).status()?;
+        if !switch.success() {
+            bail!("`overbook host --switch {rule}` failed ({switch})");
+        }
+        self.all_get_on()?;
+        self.expect("enabled")?;
+        let patterns: Vec<&str> = self.vms.iter().map(|vm| vm.name.as_str()).collect();
+        Ok(format!("{rule}, {}", patterns.join(" ")))
+    }
+
+    fn start_vm(&mut self) -> Result<()> {
+        let pattern = Pattern::ALL[self.random(Pattern::ALL.len())];
+        let vcpus = [2, 4][self.random(2)];
+        self.started += 1;
+        let name = format!("{}-{}", pattern.name(), self.started);
+        let seed = self.random(1 << 30) as u64;
+        let memory = GuestMemory::create(&Load::new(pattern), vcpus, seed, self.clock.ns_per_turn, 1.0)?;
+        let config = VmConfig { name: name.clone(), vcpus, ple: true, memory: memory.path() };
+        let mut process = VmProcess::spawn(&config)?;
+        process.go()?;
+        self.vms.push(Vm { name, vcpus, process, memory, seen: 0 });
+        Ok(())
+    }
+
+    /// Every VM works, within a patience that even the least pattern does not need.
+    fn all_get_on(&mut self) -> Result<()> {
+        let start = now_ns();
+        sleep(Duration::from_millis(300));
+        for vm in &mut self.vms {
+            loop {
+                if let Some(why) = vm.process.stopped() {
+                    bail!("{} stopped: {why}", vm.name);
+                }
+                let work = (0..vm.vcpus).map(|i| Ok(vm.memory.counters(i)?.work)).sum::<Result<u64>>()?;
+                if work > vm.seen {
+                    vm.seen = work;
+                    break;
+                }
+                if now_ns() - start > 10_000_000_000 {
+                    bail!("{} has done nothing for 10 seconds", vm.name);
+                }
+                sleep(Duration::from_millis(10));
+            }
+        }
+        Ok(())
+    }
+
+    /// The scheduler is restarted by a CPU that goes and comes, or killed and loaded again.
+    fn upset(&mut self, nth: u32) -> Result<String> {
+        if nth % 2 == 1 {
+            let before = restarts()?;
+            set_online(false)?;
+            self.wait_until(|| Ok(restarts()? > before && state()? == "enabled"), "come back without a CPU")?;
+            self.all_get_on()?;
+            let before = restarts()?;
+            set_online(true)?;
+            self.wait_until(|| Ok(restarts()? > before && state()? == "enabled"), "come back with all CPUs")?;
+            self.all_get_on()?;
+            return Ok("a CPU went and came back".into());
+        }
+        let mut child = self.scheduler.take().context("no scheduler")?;
+        child.kill()?;
+        child.wait()?;
+        self.wait_until(|| Ok(state()? == "disabled"), "leave after kill -9")?;
+        self.all_get_on()?;
+        self.load()?;
+        self.all_get_on()?;
+        Ok("killed with VMs running, and loaded again".into())
+    }
+
+    fn load(&mut self) -> Result<()> {
+        let child = Command::new("/proc/self/exe").arg("host").stdin(Stdio::null()).spawn();
+        self.scheduler = Some(child.context("cannot start `overbook host`")?);
+        self.wait_until(|| Ok(state()? == "enabled"), "load")?;
+        // Its statistics are served a moment later.
+        sleep(Duration::from_millis(500));
+        Ok(())
+    }
+
+    fn wait_until(&mut self, done: impl Fn() -> Result<bool>, what: &str) -> Result<()> {
+        let start = now_ns();
+        while !done()? {
+            if let Some(child) = &mut self.scheduler
+                && let Some(status) = child.try_wait()?
+            {
+                bail!("`overbook host` ended ({status}) instead of doing its work");
+            }
+            if now_ns() - start > PATIENCE_NS {
+                bail!("the scheduler did not {what} within {} s", PATIENCE_NS / 1_000_000_000);
+            }
+            sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
+    fn expect(&self, wanted: &str) -> Result<()> {
+        let found = state()?;
+        if found != wanted {
+            bail!("sched_ext is {found} and should be {wanted}: {}", complaints().unwrap_or_default());
+        }
+        Ok(())
+    }
+
+    /// SIGTERM, and everything is as before.
+    fn end(&mut self) -> Result<()> {
+        let mut child = self.scheduler.take().context("no scheduler")?;
+        let pid = nix::unistd::Pid::from_raw(child.id() as i32);
+        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+        let status = child.wait()?;
+        if !status.success() {
+            bail!("`overbook host` ended with {status} after SIGTERM");
+        }
+        self.expect("disabled")?;
+        self.all_get_on()?;
+        self.vms.clear();
+        if let Some(line) = complaints() {
+            bail!("the kernel complains: {line}");
+        }
+        Ok(())
+    }
+}
+
+impl Drop for State<'_> {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.scheduler {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+fn state() -> Result<String> {
+    Ok(fs::read_to_string("/sys/kernel/sched_ext/state")?.trim().to_string())
+}
+
+/// How often a scheduler has been enabled in this boot.
+fn restarts() -> Result<u64> {
+    Ok(fs::read_to_string("/sys/kernel/sched_ext/enable_seq")?.trim().parse()?)
+}
+
+/// The last CPU: the first cannot go everywhere.
+fn set_online(online: bool) -> Result<()> {
+    fs::write("/sys/devices/system/cpu/cpu3/online", if online { "1" } else { "0" })
+        .context("cannot take a CPU off or on")
+}
+
+/// The kernel's first complaint of this boot.
+fn complaints() -> Option<String> {
+    let log = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").ok()?;
+    let mut buffer = [0; 8192];
+    // Every read is one record; the end is EAGAIN.
+    while let Ok(n) = nix::unistd::read(&log, &mut buffer) {
+        let line = String::from_utf8_lossy(&buffer[..n]).into_owned();
+        if COMPLAINTS.iter().any(|word| line.contains(word)) {
+            return Some(line.lines().next().unwrap_or_default().to_string());
+        }
+    }
+    None
+}

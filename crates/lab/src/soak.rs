@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The outer half of the soak: boots a machine and relays what it says.
+
+use crate::initramfs;
+use crate::protocol::{Event, Job, Soak, Task};
+use crate::qemu::{self, Accel, Boot, Next};
+use crate::scenario::Host;
+use anyhow::{Context, Result, bail};
+use overbook_kernels::Kernel;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// Longest silence of the machine in real time: a load of the scheduler on a loaded machine takes a fifth of it.
+const PATIENCE: Duration = Duration::from_secs(900);
+
+/// Boots a machine of four CPUs and runs the soak; `say` is told of every round.
+///
+/// # Errors
+/// Something went wrong in it (the message says what, and the kernel's last words follow), it hangs, or it was
+/// interrupted.
+pub fn run(
+    soak: &Soak,
+    seed: u64,
+    kernel: &Kernel,
+    accel: Accel,
+    interrupted: &AtomicBool,
+    say: &mut dyn FnMut(&str),
+) -> Result<()> {
+    let dir = tempfile::Builder::new()
+        .prefix("overbook-lab-")
+        .tempdir()
+        .context("cannot make a temporary folder: is the disk full?")?;
+    let emulator = qemu::version()?;
+    let job =
+        Job { task: Task::Soak(soak.clone()), accel: accel.name().into(), emulator, seed, strict: false };
+    let initramfs = dir.path().join("initramfs");
+    initramfs::write(&initramfs, kernel, &job)?;
+    let host = Host { cpus: 4, ..Host::default() };
+    let boot =
+        Boot { kernel: &kernel.image, initramfs: &initramfs, dir: dir.path(), host: &host, accel, seed };
+    let mut machine = boot.start()?;
+    loop {
+        let why = match machine.next_line(PATIENCE, interrupted)? {
+            Next::Line(line) => match serde_json::from_str(&line) {
+                Ok(Event::Done) => return Ok(()),
+                Ok(Event::Log(text)) => {
+                    say(&text);
+                    continue;
+                }
+                Ok(Event::Failed(why)) => why,
+                _ => continue,
+            },
+            Next::Stopped => "the machine stopped (a kernel panic?)".into(),
+            Next::Silent => "the machine hangs and was killed".into(),
+            Next::Interrupted => bail!("interrupted: the machine was stopped"),
+        };
+        for line in machine.last_words(25) {
+            say(&format!("  | {line}"));
+        }
+        bail!("{why}");
+    }
+}
