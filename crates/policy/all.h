@@ -3,6 +3,7 @@
 #include "credit.h"
 #include "deboost.h"
 #include "forfeit.h"
+#include "gang.h"
 #include "handoff.h"
 #include "lca.h"
 #include "math.h"

@@ -67,6 +67,28 @@ impl Relations {
     }
 }
 
+/// Whether a VM's vCPUs run together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Gang {
+    /// Never
+    Off,
+    /// Always
+    On,
+    /// Where the VM spins less that way, found by trying both
+    Auto,
+}
+
+impl Gang {
+    /// Value of `enum ovb_gang_choice`.
+    pub fn number(self) -> u32 {
+        match self {
+            Gang::Off => intf::ovb_gang_choice_OVB_GANG_OFF,
+            Gang::On => intf::ovb_gang_choice_OVB_GANG_ON,
+            Gang::Auto => intf::ovb_gang_choice_OVB_GANG_AUTO,
+        }
+    }
+}
+
 /// Siblings from which the target of a directed yield is chosen, in falling order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Tier {
@@ -140,9 +162,15 @@ pub struct Options {
     /// Siblings from which targets are chosen: any of these, or none
     #[arg(long, value_enum, value_delimiter = ',', default_value = "receiver,interrupt,kernel,any,stale")]
     pub tiers: Vec<Tier>,
-    /// Do nothing about spins for which KVM finds nobody to yield to
+    /// Whether a VM's vCPUs run together, within an LLC and within their shares
+    #[arg(long, value_enum, default_value = "off")]
+    pub gang: Gang,
+    /// How long each way is tried, in µs
+    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
+    pub gang_period_us: u64,
+    /// Choose a target as well where KVM finds nobody to yield to
     #[arg(long)]
-    pub no_spin_probe: bool,
+    pub spin_probe: bool,
     /// Print statistics every so many seconds while scheduling
     #[arg(long, value_name = "SEC")]
     pub stats: Option<f64>,

@@ -127,6 +127,8 @@ impl<'a> Scheduler<'a> {
         data.progress_ns = ns(options.progress_us);
         data.cross_llc_ns = ns(options.cross_llc_us);
         data.window_ns = ns(options.window_us);
+        data.gang_choice = options.gang.number();
+        data.gang_period_ns = ns(options.gang_period_us);
         data.relations_mode = options.relations.number();
         data.tiers = options.tiers.iter().fold(0, |bits, tier| bits | tier.bit());
         // Zero at first, and so in the other section.
@@ -148,7 +150,7 @@ impl<'a> Scheduler<'a> {
         self.link = Some(link?);
         let progs = &self.skel.progs;
         let mut wanted = Vec::new();
-        if self.visible != Visibility::NoKvm && !options.no_spin_probe {
+        if self.visible != Visibility::NoKvm && options.spin_probe {
             wanted.extend([&progs.spin_begins, &progs.spin_ends]);
         }
         if self.visible.sends() && options.relations != Relations::None {

@@ -113,6 +113,8 @@ pub struct HostStats {
     pub queued_cpu: u64,
     #[stat(desc = "SCHED_IDLE tasks put into a queue of their own")]
     pub queued_idle: u64,
+    #[stat(desc = "vCPUs picked since siblings of theirs run")]
+    pub gang: u64,
     #[stat(desc = "SCHED_IDLE tasks that had waited for a second and went before others")]
     pub idle_overdue: u64,
     #[stat(desc = "running tasks preempted by one that woke up")]
@@ -135,6 +137,7 @@ impl HostStats {
         self.queued_llc = at(intf::ovb_count_OVB_COUNT_QUEUED_LLC);
         self.queued_cpu = at(intf::ovb_count_OVB_COUNT_QUEUED_CPU);
         self.queued_idle = at(intf::ovb_count_OVB_COUNT_QUEUED_IDLE);
+        self.gang = at(intf::ovb_count_OVB_COUNT_GANG);
         self.idle_overdue = at(intf::ovb_count_OVB_COUNT_IDLE_OVERDUE);
         self.preempt = at(intf::ovb_count_OVB_COUNT_PREEMPT);
         self.keep = at(intf::ovb_count_OVB_COUNT_KEEP);
@@ -158,6 +161,7 @@ impl HostStats {
                 queued_llc,
                 queued_cpu,
                 queued_idle,
+                gang,
                 idle_overdue,
                 preempt,
                 keep,
@@ -195,7 +199,11 @@ impl HostStats {
 
 impl TierStats {
     fn since(&self, earlier: &TierStats) -> TierStats {
-        grown!(self, earlier, TierStats { tried, delivered, useful }, TierStats::default())
+        TierStats {
+            tried: self.tried.saturating_sub(earlier.tried),
+            delivered: self.delivered.saturating_sub(earlier.delivered),
+            useful: self.useful.saturating_sub(earlier.useful),
+        }
     }
 }
 

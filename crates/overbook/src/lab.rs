@@ -236,9 +236,6 @@ fn choose(wanted: Execution, kernel: &Kernel, cache: &Cache, interrupted: &Atomi
     Ok(accel)
 }
 
-/// Runs all scenarios, some at a time, and prints each as it ends. With icount, what runs beside a machine
-/// does not change its figures.
-
 /// The first reason why a scenario failed, if it did.
 fn why_failed(report: &Report) -> Option<String> {
     let whole = report.failure.as_ref().map(|failure| failure.reason.clone());
@@ -272,6 +269,8 @@ impl Run {
         Ok(())
     }
 
+    /// Runs all scenarios, some at a time, and prints each as it ends. With icount, what runs beside a machine
+    /// does not change its figures.
     fn run_all(&self, kernel: &Kernel, accel: Accel, interrupted: &AtomicBool) -> Result<Vec<Report>> {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let jobs = match accel {

@@ -7,6 +7,7 @@ mod ffi {
     include!(concat!(env!("OUT_DIR"), "/policy.rs"));
 }
 
+pub mod gang;
 pub mod relations;
 
 pub use ffi::{

@@ -37,6 +37,14 @@ enum ovb_relations_mode {
 	OVB_RELATIONS_MODES = 4,
 };
 
+/* Whether a VM's vCPUs run together. */
+enum ovb_gang_choice {
+	OVB_GANG_OFF = 0,
+	OVB_GANG_ON = 1,
+	/* Whatever lets the VM spin less. */
+	OVB_GANG_AUTO = 2,
+};
+
 /* enum ovb_tier of policy/tiers.h. */
 #define OVB_TIER_COUNT 6
 
@@ -54,6 +62,8 @@ enum ovb_count {
 	OVB_COUNT_KEEP,
 	/* Tasks taken from another LLC's queue by a CPU that had nothing else. */
 	OVB_COUNT_STEAL_LLC,
+	/* vCPUs picked since siblings of theirs run. */
+	OVB_COUNT_GANG,
 	/* SCHED_IDLE tasks that had waited for so long that they went before others. */
 	OVB_COUNT_IDLE_OVERDUE,
 	/* sched_yield() without a target. */

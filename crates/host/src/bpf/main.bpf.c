@@ -39,6 +39,7 @@ UEI_DEFINE(uei);
 
 #include "cgroup.bpf.h"
 #include "place.bpf.h"
+#include "gang.bpf.h"
 #include "yield.bpf.h"
 
 static void mark_soft_idle(s32 cpu, bool idle)
@@ -179,6 +180,18 @@ static bool steal(u32 llc)
 	return false;
 }
 
+/* VM of the first task in a queue, 0 if it is no vCPU. */
+static __noinline u32 first_vm(u64 dsq)
+{
+	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+	struct task_ctx *taskc;
+
+	if (!first)
+		return 0;
+	taskc = task_ctx(first);
+	return taskc ? taskc->vm : 0;
+}
+
 /* Runs the first SCHED_IDLE task of a queue if it has waited for so long that others must wait now;
  * or at once. */
 static bool run_idle_class(u64 dsq, u64 patience_ns)
@@ -197,12 +210,31 @@ static bool run_idle_class(u64 dsq, u64 patience_ns)
 	return scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0);
 }
 
-/* Lets `prev` go on with a new turn. */
-static void keep_running(struct task_struct *prev, struct task_ctx *prevc)
+/* Whoever runs by his deadline carries the clocks along. */
+static void advance_clocks(struct task_struct *p, const struct task_ctx *taskc,
+			   struct cpu_ctx *cpuc, s32 cpu)
+{
+	cpuc->vtime = ovb_vtime_max(cpuc->vtime, taskc->vtime);
+	if (p->nr_cpus_allowed >= nr_cpus) {
+		u64 *clock = &llc_vtime[bounded(llc_of(cpu), OVB_MAX_LLCS)];
+
+		*clock = ovb_vtime_max(*clock, taskc->vtime);
+	}
+}
+
+/* Lets `prev` go on with a new turn. Clocks and deadline move as if it had been queued and picked:
+ * who wakes up meanwhile is compared with what it has run, and not with what it had when it began.
+ */
+static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc,
+			 s32 cpu)
 {
 	charge(prev, prevc, scx_bpf_now());
+	prevc->deadline = prevc->vtime + weighted(prevc, slice_ns);
 	prevc->turn_ns = slice_ns;
 	prevc->overtime = false;
+	cpuc->deadline = prevc->deadline;
+	if (!prevc->idle_class)
+		advance_clocks(prev, prevc, cpuc, cpu);
 	scx_bpf_task_set_slice(prev, slice_ns);
 }
 
@@ -211,6 +243,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	u32 llc = llc_of(cpu);
 	u64 shared, own;
+	u32 shared_vm;
 	bool has_shared, has_own, keep = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	struct task_ctx *prevc = keep ? task_ctx(prev) : NULL;
 
@@ -223,26 +256,25 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	has_shared = first_deadline(llc_dsq(llc), &shared);
 	has_own = first_deadline(cpu_dsq(cpu), &own);
+	shared_vm = has_shared ? first_vm(llc_dsq(llc)) : 0;
+	if (shared_vm && (!has_own || !ovb_vtime_before(own, shared)) && run_gang(llc, shared))
+		return;
 	if (prevc && !prevc->yielded && !prevc->idle_class && (has_shared || has_own)) {
 		u64 first = !has_own			    ? shared
 			    : !has_shared		    ? own
 			    : ovb_vtime_before(shared, own) ? shared
 							    : own;
-		u64 deadline;
 
 		charge(prev, prevc, scx_bpf_now());
-		deadline = prevc->vtime + weighted(prevc, slice_ns);
-		if (ovb_vtime_before(deadline, first)) {
-			prevc->deadline = deadline;
-			prevc->turn_ns = slice_ns;
-			prevc->overtime = false;
-			cpuc->deadline = deadline;
+		if (ovb_vtime_before(prevc->vtime + weighted(prevc, slice_ns), first)) {
 			count(OVB_COUNT_KEEP);
-			scx_bpf_task_set_slice(prev, slice_ns);
+			keep_running(prev, prevc, cpuc, cpu);
+			open_gang_turn(llc, prevc->vm);
 			return;
 		}
 	}
 	if (has_shared && (!has_own || ovb_vtime_before(shared, own))) {
+		open_gang_turn(llc, shared_vm);
 		if (scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
 			return;
 	}
@@ -254,13 +286,13 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	/* Even a vCPU that spins goes before SCHED_IDLE. */
 	if (prevc && !prevc->idle_class) {
-		keep_running(prev, prevc);
+		keep_running(prev, prevc, cpuc, cpu);
 		return;
 	}
 	if (run_idle_class(cpu_dsq(cpu), 0) || run_idle_class(llc_dsq(llc), 0))
 		return;
 	if (prevc)
-		keep_running(prev, prevc);
+		keep_running(prev, prevc, cpuc, cpu);
 }
 
 bool BPF_STRUCT_OPS(overbook_yield, struct task_struct *from, struct task_struct *to)
@@ -292,13 +324,11 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 now = scx_bpf_now();
-	u32 llc = llc_of(cpu);
 
 	if (!taskc || !cpuc)
 		return;
 	if (taskc->vm && taskc->queued_since) {
 		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
-
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
 		if (stats)
@@ -319,12 +349,9 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	if (taskc->grant_ns)
 		return;
 	taskc->overtime = false;
-	cpuc->vtime = ovb_vtime_max(cpuc->vtime, taskc->vtime);
-	if (p->nr_cpus_allowed >= nr_cpus) {
-		u64 *clock = &llc_vtime[llc & (OVB_MAX_LLCS - 1)];
-
-		*clock = ovb_vtime_max(*clock, taskc->vtime);
-	}
+	if (taskc->vm)
+		end_with_gang_turn(p, taskc, llc_of(cpu), now);
+	advance_clocks(p, taskc, cpuc, cpu);
 }
 
 void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)

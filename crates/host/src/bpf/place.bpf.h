@@ -127,6 +127,7 @@ static void charge(struct task_struct *p, struct task_ctx *taskc, u64 now)
 	if (taskc->vm) {
 		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
+		struct vm_ctx *vmc = vm_ctx(taskc->vm);
 
 		if (stats) {
 			stats->run_ns += used;
@@ -134,6 +135,8 @@ static void charge(struct task_struct *p, struct task_ctx *taskc, u64 now)
 		}
 		if (vcpuc)
 			vcpuc->stats.run_ns += used;
+		if (vmc)
+			__sync_fetch_and_add(&vmc->run_ns, used);
 	}
 	taskc->grant_ns = 0;
 	refund(taskc->donor, bill.refund);

@@ -67,6 +67,20 @@ static bool available(struct task_struct *p, const struct task_ctx *taskc, s32 c
 	       ovb_handoff_pays(left, cross_llc_ns);
 }
 
+/* Moves a queued task to this CPU's local queue, from whichever queue holds it. */
+static bool take_from_queue(struct task_struct *p, u64 dsq, u64 turn_ns)
+{
+	struct bpf_iter_scx_dsq it;
+	bool taken = false;
+
+	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
+		scx_bpf_dsq_move_set_slice(&it, turn_ns);
+		taken = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return taken;
+}
+
 /* Whether all IPIs have been handled that a queued vCPU waited for, by the receivers' stamps. */
 static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
 {
@@ -162,7 +176,7 @@ __noinline int consider_relation(u32 index)
 		slot->used = 0;
 	} else {
 		s->awaits = true;
-		if (taskc->running_since)
+		if (p->on_cpu)
 			s->answered = true;
 		else if (available(p, taskc, s->cpu, s->left) && s->best < OVB_TIER_RECEIVER &&
 			 tiers & 1 << OVB_TIER_RECEIVER) {

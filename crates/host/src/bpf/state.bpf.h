@@ -7,6 +7,7 @@
 
 #include "intf.h"
 #include "deboost.h"
+#include "gang.h"
 #include "published_ipi.h"
 #include "relations.h"
 #include "tiers.h"
@@ -43,6 +44,10 @@ volatile u64 idle_patience_ns = 1000000000;
 volatile u64 progress_ns = 200000;
 /* What a move to another LLC costs a target, ns. */
 volatile u64 cross_llc_ns = 50000;
+
+/* Whether a VM's vCPUs run together, enum ovb_gang_choice, and how long a way is tried, ns. */
+volatile u32 gang_choice = OVB_GANG_AUTO;
+volatile u64 gang_period_ns = 50000000;
 
 /* How IPIs' receivers are known, enum ovb_relations_mode, and for how long, ns; with `adaptive`,
  * for as long as responses take, at most that. */
@@ -139,6 +144,14 @@ struct {
 /* Virtual time of each LLC's queue: the latest of its CPUs'. */
 u64 llc_vtime[OVB_MAX_LLCS];
 
+/* The VM whose vCPUs an LLC runs together, and until when. */
+struct gang_turn {
+	u64 until;
+	u32 vm;
+};
+
+struct gang_turn gang_turns[OVB_MAX_LLCS];
+
 /* VMs come and go: the map forgets those that have been silent for longest. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
@@ -159,6 +172,10 @@ struct vm_ctx {
 	u64 hot_since;
 	u64 hot_at;
 	struct ovb_response response;
+	struct ovb_gang gang;
+	/* ns that the vCPUs ran, and that they spun. */
+	u64 run_ns;
+	u64 spin_ns;
 	/* vCPUs that are queued: preempted at work (or woken), or since they wait. */
 	u64 at_work[MASK_WORDS];
 	u64 waiting[MASK_WORDS];

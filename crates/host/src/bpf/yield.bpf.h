@@ -124,7 +124,8 @@ static void settle_help(struct task_ctx *taskc, struct ovb_vm_stats *stats, u64 
 }
 
 /* Books a spin: how long it has lasted, as far as spins follow each other at once. */
-static void book_spin(struct task_ctx *fromc, struct ovb_vm_stats *stats, u64 now)
+static void book_spin(struct task_ctx *fromc, struct vm_ctx *vmc, struct ovb_vm_stats *stats,
+		      u64 now)
 {
 	u64 since = ovb_vtime_max(fromc->resumed_at, fromc->last_spin);
 	struct vcpu_ctx *vcpuc = own_vcpu_ctx(fromc);
@@ -136,6 +137,7 @@ static void book_spin(struct task_ctx *fromc, struct ovb_vm_stats *stats, u64 no
 	if (now - since >= progress_ns)
 		return;
 	stats->spin_ns += now - since;
+	__sync_fetch_and_add(&vmc->spin_ns, now - since);
 	if (vcpuc)
 		vcpuc->stats.spin_ns += now - since;
 }
@@ -200,7 +202,9 @@ __noinline int direct(u32 kvm_choice)
 		.left = fromc->turn_ns > ran ? fromc->turn_ns - ran : 0,
 		.window = window_of(vmc),
 	};
-	book_spin(fromc, stats, now);
+	book_spin(fromc, vmc, stats, now);
+	if (gang_choice == OVB_GANG_AUTO)
+		ovb_gang_step(&vmc->gang, now, vmc->run_ns, vmc->spin_ns, gang_period_ns);
 	choose(kvm_choice);
 	fromc->awaits_ipi = s->awaits;
 	if (s->best) {
@@ -289,20 +293,6 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 	}
 	bpf_preempt_enable();
 	return 0;
-}
-
-/* Moves a queued task to this CPU's local queue, from whichever queue holds it. */
-static bool take_from_queue(struct task_struct *p, u64 dsq, u64 turn_ns)
-{
-	struct bpf_iter_scx_dsq it;
-	bool taken = false;
-
-	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
-		scx_bpf_dsq_move_set_slice(&it, turn_ns);
-		taken = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	return taken;
 }
 
 /* Deadline of the first task in a queue; false if there is none. Not inlined: the compiler would
