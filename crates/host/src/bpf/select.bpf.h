@@ -176,7 +176,7 @@ __noinline int consider_relation(u32 index)
 		slot->used = 0;
 	} else {
 		s->awaits = true;
-		if (p->on_cpu)
+		if (scx_bpf_task_running(p))
 			s->answered = true;
 		else if (available(p, taskc, s->cpu, s->left) && s->best < OVB_TIER_RECEIVER &&
 			 tiers & 1 << OVB_TIER_RECEIVER) {
