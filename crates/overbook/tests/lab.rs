@@ -120,9 +120,9 @@ fn every_tier_delivers() {
 
 /// A few rounds of what `overbook lab soak --rounds 600 --reloads 100` does for an afternoon.
 #[test]
-fn vms_get_on_whatever_happens_to_the_scheduler() {
+fn a_scheduler_may_be_switched_and_killed_and_vms_get_on() {
     let mut command = overbook();
-    command.args(["lab", "soak", "--kernel", "6.18", "--rounds", "4", "--reloads", "1"]);
+    command.args(["lab", "soak", "--kernel", "6.18", "--rounds", "2", "--reloads", "1"]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("the kernel had no complaint"), "{}", text(&output));
