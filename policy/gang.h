@@ -25,8 +25,11 @@ enum ovb_gang_mode {
 #define OVB_GANG_ONE 1024u
 /* Less spinning than this is not worth a trial. */
 #define OVB_GANG_IDLE 20u
-/* Periods between two trials of the other way. */
-#define OVB_GANG_TRIAL 16u
+/* Periods until the first trial of the other way. Every trial that changes nothing doubles the time
+ * to the next, up to OVB_GANG_TRIAL_MAX: a guest that does the same for long is not tried often. A
+ * change for the worse is noticed without a trial. */
+#define OVB_GANG_TRIAL	   16u
+#define OVB_GANG_TRIAL_MAX 256u
 
 /* Zero at start. */
 struct ovb_gang {
@@ -39,7 +42,10 @@ struct ovb_gang {
 	ovb_u32 known[2];
 	/* enum ovb_gang_mode. */
 	ovb_u32 mode;
+	/* Since the last trial, and doublings of OVB_GANG_TRIAL. */
 	ovb_u32 periods;
+	ovb_u32 trials;
+	ovb_u32 pad;
 };
 
 /* spin ÷ run of OVB_GANG_ONE, at most that. */
@@ -84,11 +90,16 @@ static inline ovb_u32 ovb_gang_step(struct ovb_gang *gang, ovb_u64 now, ovb_u64 
 		} else if (!gang->known[other]) {
 			next = other;
 		} else if (gang->share[other] + gang->share[mode] / 8 < gang->share[mode]) {
+			/* Unless this ends a trial, the guest has changed. */
+			if (gang->periods > 1)
+				gang->trials = 0;
 			next = other;
-		} else if (gang->periods >= OVB_GANG_TRIAL) {
+		} else if (gang->periods >= OVB_GANG_TRIAL << gang->trials) {
 			/* What is known of the other way is old. */
 			gang->known[other] = 0;
 			gang->periods = 0;
+			if (OVB_GANG_TRIAL << gang->trials < OVB_GANG_TRIAL_MAX)
+				gang->trials++;
 			next = other;
 		}
 	}

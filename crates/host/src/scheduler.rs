@@ -150,8 +150,9 @@ impl<'a> Scheduler<'a> {
         self.link = Some(link?);
         let progs = &self.skel.progs;
         let mut wanted = Vec::new();
-        if self.visible != Visibility::NoKvm && options.spin_probe {
-            wanted.extend([&progs.spin_begins, &progs.spin_ends]);
+        if self.visible != Visibility::NoKvm {
+            wanted.push(&progs.spin_begins);
+            wanted.extend(options.spin_probe.then_some(&progs.spin_ends));
         }
         if self.visible.sends() && options.relations != Relations::None {
             wanted.extend([&progs.irq_accepted, &progs.irq_ended]);
@@ -246,31 +247,33 @@ impl<'a> Scheduler<'a> {
         Ok(stats)
     }
 
+    /// VMs by process. Those that have ended are told of until their places in the table are needed.
     fn vm_stats(&self) -> Result<BTreeMap<u32, VmStats>> {
-        let vms = &self.skel.maps.vms;
+        let maps = &self.skel.maps;
+        let used = maps.bss_data.as_ref().context("the scheduler's object has no state")?;
         let mut all = BTreeMap::new();
-        for key in vms.keys() {
-            let Some(rows) = vms.lookup_percpu(&key, MapFlags::ANY)? else { continue };
+        let mut pids = BTreeMap::new();
+        for place in 0..used.vms_used.min(intf::OVB_MAX_VMS) {
+            let key = place.to_ne_bytes();
+            let Some(entry) = maps.vms.lookup(&key, MapFlags::ANY)? else { continue };
+            let pid = entry.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
+            let Some(rows) = maps.vm_counts.lookup_percpu(&key, MapFlags::ANY)?.filter(|_| pid != 0) else {
+                continue;
+            };
             let rows: Vec<Vec<u64>> = rows.iter().map(|row| words_of(row)).collect();
             let width = rows.first().map_or(0, Vec::len);
             let words: Vec<u64> = (0..width).map(|i| rows.iter().map(|row| row[i]).sum()).collect();
-            let pid = key.as_slice().try_into().map_or(0, u32::from_ne_bytes);
             all.insert(pid, VmStats::from_words(pid, &words));
+            pids.insert(place + 1, pid);
         }
-        self.add_vcpus(&mut all)?;
+        for place in 0..used.vcpus_used.min(intf::OVB_MAX_ALL_VCPUS) {
+            let Some(entry) = maps.vcpus.lookup(&place.to_ne_bytes(), MapFlags::ANY)? else { continue };
+            let (vm, id, vcpu) = VcpuStats::from_entry(&words_of(&entry));
+            if let Some(vm) = pids.get(&vm).and_then(|pid| all.get_mut(pid)).filter(|_| vcpu.pid != 0) {
+                vm.vcpus.insert(id, vcpu);
+            }
+        }
         Ok(all)
-    }
-
-    fn add_vcpus(&self, vms: &mut BTreeMap<u32, VmStats>) -> Result<()> {
-        let vcpus = &self.skel.maps.vcpus;
-        for key in vcpus.keys() {
-            let key64 = key.as_slice().try_into().map_or(0, u64::from_ne_bytes);
-            let (vm, id) = ((key64 >> 32) as u32, key64 as u32);
-            let Some(value) = vcpus.lookup(&key, MapFlags::ANY)? else { continue };
-            let Some(vm) = vms.get_mut(&vm) else { continue };
-            vm.vcpus.insert(id, VcpuStats::from_words(&words_of(&value)));
-        }
-        Ok(())
     }
 }
 

@@ -208,11 +208,11 @@ impl TierStats {
 }
 
 impl VcpuStats {
-    /// From the words of `struct ovb_vcpu_stats`.
-    pub fn from_words(words: &[u64]) -> VcpuStats {
-        let [spins, boosts, run_ns, queued_ns, spin_ns, pid] =
+    /// From the words of `struct ovb_vcpu_stats`: place of the VM plus one, vCPU id, counters.
+    pub fn from_entry(words: &[u64]) -> (u32, u32, VcpuStats) {
+        let [spins, boosts, run_ns, queued_ns, spin_ns, pid, owner] =
             std::array::from_fn(|i| words.get(i).copied().unwrap_or(0));
-        VcpuStats { pid, spins, boosts, run_ns, queued_ns, spin_ns }
+        (owner as u32, (owner >> 32) as u32, VcpuStats { pid, spins, boosts, run_ns, queued_ns, spin_ns })
     }
 
     fn since(&self, earlier: &VcpuStats) -> VcpuStats {

@@ -28,7 +28,8 @@ const SPIN_SKEW_LIMIT_PERCENT: f64 = 5.0;
 /// still for longer has been starved by the emulator.
 const STARVED_NS: u64 = 100_000_000;
 
-/// Bound on a bare turn: a store on one CPU until another CPU's answer is seen, there and back.
+/// Bound on a bare turn: a store on one CPU until another CPU's answer is seen, there and back. Stretched by
+/// [`crate::scenario::Host::turn_stretch`].
 const TURN_LIMIT_NS: u64 = 50_000;
 
 const SAMPLES: usize = 200;
@@ -117,11 +118,12 @@ impl Spinners {
     }
 }
 
-/// Measures the instrument and judges it.
+/// Measures the instrument and judges it, with turns of `turn_stretch` times the usual length.
 ///
 /// # Errors
 /// Threads cannot be bound to CPUs.
-pub fn check(cpus: &[u32], clock: &Clock) -> Result<Instrument> {
+pub fn check(cpus: &[u32], clock: &Clock, turn_stretch: f64) -> Result<Instrument> {
+    let limit_ns = (TURN_LIMIT_NS as f64 * turn_stretch) as u64;
     let mut found = Instrument::default();
     let first = cpus[0];
     task::bind(0, &[first])?;
@@ -168,12 +170,12 @@ pub fn check(cpus: &[u32], clock: &Clock) -> Result<Instrument> {
             let what = if busy { "busy" } else { "idle" };
             let row =
                 |name: &str, samples, limit_ns| row(format!("{name}, other CPUs {what}"), samples, limit_ns);
-            found.turns.push(row("store seen and answered", ping_pong(first, peer)?, TURN_LIMIT_NS));
+            found.turns.push(row("store seen and answered", ping_pong(first, peer)?, limit_ns));
             found.turns.push(row("wake-up on the same CPU", wake_up(first, first)?, 0));
             found.turns.push(row("wake-up on another CPU", wake_up(first, peer)?, 0));
             found.turns.push(row("IPI round trip (membarrier)", membarrier(first, peer)?, 0));
         }
-        add_crossing_rows(&mut found);
+        add_crossing_rows(&mut found, limit_ns);
     }
     task::bind(0, cpus)?;
     judge(&mut found);
@@ -181,7 +183,7 @@ pub fn check(cpus: &[u32], clock: &Clock) -> Result<Instrument> {
 }
 
 /// What crossing CPUs adds to a wake-up: the part that an emulator can falsify.
-fn add_crossing_rows(found: &mut Instrument) {
+fn add_crossing_rows(found: &mut Instrument, limit_ns: u64) {
     for what in ["idle", "busy"] {
         let median_of = |name: &str| {
             let name = format!("{name}, other CPUs {what}");
@@ -194,7 +196,7 @@ fn add_crossing_rows(found: &mut Instrument) {
             p50_ns: added,
             p99_ns: added,
             max_ns: added,
-            limit_ns: TURN_LIMIT_NS,
+            limit_ns,
         });
     }
 }

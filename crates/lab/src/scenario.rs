@@ -77,7 +77,7 @@ pub struct Host {
     /// Emulated speed: all CPUs together run 10^9 / 2^shift instructions per second of model time. 0 to 6.
     pub shift: u32,
     /// Period of the heartbeat that ends emulator turns, in µs of model time. 0 switches it off; by default
-    /// 40 ÷ `cpus`, at least 2.
+    /// 40 ÷ `cpus`, at least 2; ten times the dilation instead of 40 where that is more.
     pub heartbeat_us: Option<u32>,
     /// Stretches scheduler slices and guest sections together. 0.1 to 100.
     pub dilation: f64,
@@ -218,9 +218,17 @@ impl Default for Host {
 }
 
 impl Host {
-    /// The heartbeat in force, in microseconds; 0 is none. By default all CPUs together take 40 µs of turns.
+    /// The heartbeat in force, in microseconds; 0 is none. By default all CPUs together take 40 µs of turns, stretched
+    /// by [`Host::turn_stretch`].
     pub fn heartbeat_us(&self) -> u32 {
-        self.heartbeat_us.unwrap_or((40 / self.cpus.max(1)).max(2))
+        let turns_us = 40.0 * self.turn_stretch();
+        self.heartbeat_us.unwrap_or((turns_us as u32 / self.cpus.max(1)).max(2))
+    }
+
+    /// How much longer than 40 µs the turns of all CPUs together may be: what waits for turns is stretched by the
+    /// dilation, so beyond 4 the turns are stretched along, and weigh the same. At least 1.
+    pub fn turn_stretch(&self) -> f64 {
+        (self.dilation / 4.0).max(1.0)
     }
 }
 

@@ -51,6 +51,13 @@ proptest! {
     }
 
     #[test]
+    fn trials_become_rare(start in 1u64..1 << 60, better in 50u64..200) {
+        let mut vm = Vm::new(start);
+        vm.live(600, better, 3 * better);
+        prop_assert!(vm.live(2560, better, 3 * better) <= 11);
+    }
+
+    #[test]
     fn a_change_of_the_guest_is_followed(start in 1u64..1 << 60) {
         let mut vm = Vm::new(start);
         vm.live(40, 300, 50);

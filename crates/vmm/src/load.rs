@@ -65,7 +65,8 @@ pub struct Load {
     /// Work between two operations.
     pub outside_us: f64,
     /// Plain checks of the awaited word before each PAUSE; stands for the hardware's PLE window where the
-    /// emulator exits on every PAUSE. Stretched with time. 0 to 1,000,000. A check is five instructions or so.
+    /// emulator exits on every PAUSE. 0 to 1,000,000. A check is five instructions or so, and the hardware's window
+    /// 4,096 cycles. As that is a number of cycles and not a time, it is not stretched.
     pub checks_per_pause: u32,
     /// Receivers of one shootdown; 0 = all siblings.
     pub targets: u32,
@@ -174,7 +175,7 @@ impl Load {
             pattern,
             critical_turns: turns(self.critical_us),
             outside_turns: turns(self.outside_us),
-            checks_per_pause: (f64::from(self.checks_per_pause) * stretch).round() as u32,
+            checks_per_pause: self.checks_per_pause,
             lock_kind: match self.lock {
                 LockKind::TestAndSet => abi::OB_LOCK_TAS,
                 LockKind::Ticket => abi::OB_LOCK_TICKET,

@@ -129,8 +129,10 @@ static void set_active(struct cgroup *leaf, u32 weight, bool active)
 }
 
 /* Finds a task's effective weight, see ovb_effective(), and moves it as its groups were pushed
- * since it was placed last. The root has no rivals: its members' weights count as they are. */
-static u32 effective_weight(struct task_struct *p, struct task_ctx *taskc)
+ * since it was placed last. The root has no rivals: its members' weights count as they are. Not
+ * static, so that it is verified once per program. */
+__noinline u32 effective_weight(struct task_struct *p __arg_trusted,
+				struct task_ctx *taskc __arg_nonnull)
 {
 	u32 own = own_weight(p, taskc->idle_class), effective = 0;
 	u64 total = 0, pushed = 0, id;

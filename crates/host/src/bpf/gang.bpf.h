@@ -25,20 +25,65 @@ static bool wants_gang(u32 vm)
 	return vmc && (gang_choice == OVB_GANG_ON || vmc->gang.mode == OVB_GANG_TOGETHER);
 }
 
+/* Counts a VM's queued vCPUs. Counted in memory, here and below: of a variable the verifier would
+ * follow every value. */
+static void count_queued(const struct vm_ctx *vmc, struct gang_turn *turn)
+{
+	u32 word, i;
+
+	turn->wanted = 0;
+	bpf_for (word, 0, MASK_WORDS) {
+		u64 bits = vmc->at_work[bounded(word, MASK_WORDS)] |
+			   vmc->waiting[bounded(word, MASK_WORDS)];
+
+		bpf_for (i, 0, 64) {
+			if (!bits)
+				break;
+			bits &= bits - 1;
+			turn->wanted++;
+		}
+	}
+}
+
+/* Makes CPUs of an LLC that run other VMs' vCPUs look for one of this VM: turns end at ticks, and
+ * CPUs that change over one after the other are no gang. */
+__noinline int call_gang(u32 llc, u32 vm)
+{
+	struct gang_turn *turn = gang_turn(llc);
+	u32 cpu, self = bpf_get_smp_processor_id();
+	struct vm_ctx *vmc = vm_ctx(vm);
+
+	if (!vmc)
+		return 0;
+	count_queued(vmc, turn);
+	bpf_for (cpu, 0, nr_cpus) {
+		struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+
+		if (!turn->wanted)
+			break;
+		if (!cpuc || !cpuc->vm || cpuc->vm == vm || cpu == self || llc_of(cpu) != llc)
+			continue;
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+		turn->wanted--;
+	}
+	return 0;
+}
+
 /* Somebody of a VM begins a turn of a slice. */
-static void open_gang_turn(u32 llc, u32 vm)
+__noinline int open_gang_turn(u32 llc, u32 vm)
 {
 	struct gang_turn *turn = gang_turn(llc);
 	u64 now;
 
 	if (!wants_gang(vm))
-		return;
+		return 0;
 	now = scx_bpf_now();
 	/* One at a time, or the CPUs would never come together. */
 	if (turn->vm && (ovb_s64)(turn->until - now) > (ovb_s64)least_grant_ns)
-		return;
+		return 0;
 	turn->vm = vm;
 	turn->until = now + slice_ns;
+	return call_gang(llc, vm);
 }
 
 /* vCPUs that are picked during a turn, whosever they are, end with it. */

@@ -112,15 +112,28 @@ struct ovb_vm_stats {
 	unsigned long long spin_ns;
 };
 
-/* Counters of one vCPU. The first words of its entry in the map. */
+/* Whose entry it is in the table of VMs; its first words. */
+struct ovb_place_of_vm {
+	/* Process; 0 if the entry was never used. */
+	unsigned int pid;
+	/* Its vCPUs; none: the VM has ended, and whoever needs the place may have it. */
+	unsigned int alive;
+};
+
+/* Counters of one vCPU, the first words of its entry in the table of vCPUs. */
 struct ovb_vcpu_stats {
 	unsigned long long spins;
 	unsigned long long boosts;
 	unsigned long long run_ns;
 	unsigned long long queued_ns;
 	unsigned long long spin_ns;
-	/* Thread. */
+	/* Thread; 0 if the entry was never used. */
 	unsigned long long pid;
+	/* Place of its VM plus one, its id there, and whether it lives. */
+	unsigned int vm;
+	unsigned int id;
+	unsigned int alive;
+	unsigned int pad;
 };
 
 #endif

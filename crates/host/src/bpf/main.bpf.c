@@ -342,6 +342,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->resumed_at = now;
 	taskc->yielded = false;
 	cpuc->deadline = taskc->deadline;
+	cpuc->vm = taskc->vm;
 	mark_soft_idle(cpu, taskc->idle_class);
 	if (taskc->idle_class)
 		return;
@@ -357,10 +358,13 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_ctx *taskc = task_ctx(p);
+	struct cpu_ctx *cpuc = this_cpu_ctx();
 	u64 now = scx_bpf_now();
 
 	if (!taskc)
 		return;
+	if (cpuc)
+		cpuc->vm = 0;
 	charge(p, taskc, now);
 	taskc->running_since = 0;
 	look_at(p, taskc);
@@ -437,7 +441,7 @@ void BPF_STRUCT_OPS(overbook_exit_task, struct task_struct *p, struct scx_exit_t
 	struct task_ctx *taskc = task_ctx(p);
 
 	if (taskc)
-		vcpu_gone(taskc);
+		vcpu_gone(p, taskc);
 }
 
 void BPF_STRUCT_OPS(overbook_enable, struct task_struct *p)
@@ -512,6 +516,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 			cpuc->vtime = VTIME_START;
 			cpuc->nominee = 0;
 		}
+		init_leave_timer(i);
 		err = scx_bpf_create_dsq(cpu_dsq(i), -1)
 			      ?: scx_bpf_create_dsq(idle_dsq(cpu_dsq(i)), -1);
 		if (err)

@@ -38,7 +38,7 @@ static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver,
 
 	if (!from || receiver >= OVB_MAX_VCPUS || receiver == sender)
 		return;
-	to = vcpu_ctx(senderc->vm, receiver);
+	to = vcpu_ctx(vmc, receiver);
 	if (!to)
 		return;
 	stats = vm_stats(senderc->vm);
@@ -82,7 +82,7 @@ int BPF_PROG(irq_accepted, u32 apicid, u16 delivery_mode, u16 trigger_mode, u8 v
 	if (!vmc || !taskc->vcpu)
 		return 0;
 	if (delivery_mode == APIC_DM_INIT) {
-		struct vcpu_ctx *to = vcpu_ctx(taskc->vm, apicid);
+		struct vcpu_ctx *to = vcpu_ctx(vmc, apicid);
 
 		if (to)
 			ovb_relations_reset(&to->sent);
@@ -134,7 +134,7 @@ int BPF_PROG(irq_ended, struct kvm_lapic___ovb *apic, int vector)
 	if (relations_mode == OVB_RELATIONS_PUBLISHED) {
 		sender = ovb_ipi_slot_eoi(&self->published);
 		if (sender) {
-			struct vcpu_ctx *from = vcpu_ctx(taskc->vm, sender - 1);
+			struct vcpu_ctx *from = vcpu_ctx(vmc, sender - 1);
 
 			if (from)
 				ovb_ipi_slot_answered(&from->published, taskc->vcpu - 1, now,

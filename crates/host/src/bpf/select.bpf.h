@@ -85,12 +85,14 @@ static bool take_from_queue(struct task_struct *p, u64 dsq, u64 turn_ns)
 static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
 {
 	struct vcpu_ctx *vcpuc;
+	struct vm_ctx *vmc;
 	u32 i;
 
 	if (!taskc->awaits_ipi)
 		return false;
 	vcpuc = own_vcpu_ctx(taskc);
-	if (!vcpuc)
+	vmc = vm_ctx(taskc->vm);
+	if (!vcpuc || !vmc)
 		return false;
 	bpf_for (i, 0, OVB_RELATION_SLOTS) {
 		struct ovb_relation *slot = &vcpuc->sent.slot[bounded(i, OVB_RELATION_SLOTS)];
@@ -98,7 +100,7 @@ static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
 
 		if (!slot->used || !ovb_within(slot->sent_at, now, window))
 			continue;
-		to = vcpu_ctx(taskc->vm, slot->receiver);
+		to = vcpu_ctx(vmc, slot->receiver);
 		if (to && !ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at))
 			return false;
 	}
@@ -155,9 +157,11 @@ __noinline int consider_relation(u32 index)
 
 	if (!s || !s->vcpu)
 		return 0;
-	self = vcpu_ctx(s->vm, s->vcpu - 1);
 	vmc = vm_ctx(s->vm);
-	if (!self || !vmc)
+	if (!vmc)
+		return 0;
+	self = vcpu_ctx(vmc, s->vcpu - 1);
+	if (!self)
 		return 0;
 	slot = &self->sent.slot[bounded(index, OVB_RELATION_SLOTS)];
 	if (!slot->used)
@@ -168,7 +172,7 @@ __noinline int consider_relation(u32 index)
 		slot->used = 0;
 		return 0;
 	}
-	to = vcpu_ctx(s->vm, slot->receiver);
+	to = vcpu_ctx(vmc, slot->receiver);
 	taskc = task_ctx(p);
 	ended = to && ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at);
 	if (!taskc ||
@@ -212,7 +216,7 @@ __noinline int consider_some(u32 kind)
 		return 0;
 	mask = kind == AT_WORK ? vmc->at_work : kind == WAITING ? vmc->waiting : vmc->interrupted;
 	if (kind == SUMMARY) {
-		self = s->vcpu ? vcpu_ctx(s->vm, s->vcpu - 1) : NULL;
+		self = s->vcpu ? vcpu_ctx(vmc, s->vcpu - 1) : NULL;
 		if (!self || !ovb_within(self->sent.many_at, s->now, s->window))
 			return 0;
 		mask = self->sent.many;
@@ -226,7 +230,7 @@ __noinline int consider_some(u32 kind)
 			return 0;
 		/* ple-kvm's bitmap is the sibling's own. */
 		if (relations_mode == OVB_RELATIONS_PLE_KVM && s->vcpu) {
-			other = vcpu_ctx(s->vm, id);
+			other = vcpu_ctx(vmc, id);
 			receiver = other && other->senders & ovb_ple_kvm_bit(s->vcpu - 1);
 		}
 		consider(vmc->pids[bounded(id, OVB_MAX_VCPUS)], receiver);
@@ -238,7 +242,7 @@ __noinline int consider_some(u32 kind)
 /* The receivers of the spinner's IPIs, as far as they are known. */
 static void consider_receivers(struct search *s, struct vm_ctx *vmc)
 {
-	struct vcpu_ctx *self = s->vcpu ? vcpu_ctx(s->vm, s->vcpu - 1) : NULL;
+	struct vcpu_ctx *self = s->vcpu ? vcpu_ctx(vmc, s->vcpu - 1) : NULL;
 	u32 i, id;
 
 	if (!self)

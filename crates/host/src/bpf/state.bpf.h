@@ -82,10 +82,11 @@ struct task_ctx {
 	u32 effective;
 	/* Weight with which the task's group counts it while it is runnable, 0 if it does not. */
 	u32 counted;
-	/* Process that counts as VM; 0 if this is no vCPU, as far as is known. */
+	/* Place of its VM in `vms` plus one; 0 if this is no vCPU, as far as is known. */
 	u32 vm;
-	/* vCPU id plus one, 0 if unknown or beyond OVB_MAX_VCPUS. */
+	/* vCPU id plus one, 0 if unknown or beyond OVB_MAX_VCPUS, and its place in `vcpus`. */
 	u32 vcpu;
+	u32 vcpu_place;
 	/* Turns that have ended, to look less and less often whether this is a vCPU. */
 	u32 turns;
 	/* Tier of the sibling that this task has yielded to last, until it is known whether that
@@ -122,8 +123,9 @@ struct {
 struct cpu_ctx {
 	/* Virtual time of this CPU: that of whoever was picked by deadline last. */
 	u64 vtime;
-	/* Deadline of the running task. */
+	/* Deadline of the running task, and its VM. */
 	u64 deadline;
+	u32 vm;
 	/* Whom the running task has nominated, and when. */
 	u32 nominee;
 	u32 nominator;
@@ -148,22 +150,22 @@ u64 llc_vtime[OVB_MAX_LLCS];
 struct gang_turn {
 	u64 until;
 	u32 vm;
+	/* Queued vCPUs that still want a CPU; see call_gang(). */
+	u32 wanted;
 };
 
 struct gang_turn gang_turns[OVB_MAX_LLCS];
 
-/* VMs come and go: the map forgets those that have been silent for longest. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_PERCPU_HASH);
-	__uint(max_entries, OVB_MAX_VMS);
-	__type(key, u32);
-	__type(value, struct ovb_vm_stats);
-} vms SEC(".maps");
-
+/*
+ * VMs and vCPUs live in tables and not in hash maps: they are looked up several times per switch
+ * and per IPI, and a table's entry costs next to nothing. An entry whose VM has ended stays as it
+ * is, for the statistics, until somebody needs the place.
+ */
 #define MASK_WORDS (OVB_MAX_VCPUS / 64)
 
 /* A VM. */
 struct vm_ctx {
+	struct ovb_place_of_vm at;
 	/* vCPU that spins on a CPU since nobody is queued who could help it, and when it last said
 	 * so. */
 	u32 hot;
@@ -181,16 +183,33 @@ struct vm_ctx {
 	u64 waiting[MASK_WORDS];
 	/* vCPUs that were sent an IPI since they last ran. */
 	u64 interrupted[MASK_WORDS];
-	/* Threads, by vCPU id. */
+	/* Threads, and places in `vcpus` plus one, by vCPU id. */
 	u32 pids[OVB_MAX_VCPUS];
+	u32 places[OVB_MAX_VCPUS];
 };
 
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, OVB_MAX_VMS);
 	__type(key, u32);
 	__type(value, struct vm_ctx);
-} vm_ctxs SEC(".maps");
+} vms SEC(".maps");
+
+/* By place in `vms`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OVB_MAX_VMS);
+	__type(key, u32);
+	__type(value, struct ovb_vm_stats);
+} vm_counts SEC(".maps");
+
+/* Places of VMs by process. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 2 * OVB_MAX_VMS);
+	__type(key, u32);
+	__type(value, u32);
+} vm_places SEC(".maps");
 
 /* A vCPU. */
 struct vcpu_ctx {
@@ -202,11 +221,10 @@ struct vcpu_ctx {
 	u64 senders;
 };
 
-/* By vcpu_key(). */
 struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, OVB_MAX_ALL_VCPUS);
-	__type(key, u64);
+	__type(key, u32);
 	__type(value, struct vcpu_ctx);
 } vcpus SEC(".maps");
 
@@ -224,6 +242,12 @@ struct {
 	__type(key, u32);
 	__type(value, struct vcpu_ctx);
 } blank_vcpu SEC(".maps");
+
+/* Entries that were ever given away, those beyond the tables' ends included. */
+u32 vms_used;
+u32 vcpus_used;
+/* When a table was last found full. */
+u64 full_at;
 
 /* CPUs that run SCHED_IDLE tasks: as good as idle. */
 private(OVERBOOK) struct bpf_cpumask __kptr *soft_idle;
@@ -274,15 +298,12 @@ static void count(u32 what)
 		cpuc->counts[what]++;
 }
 
+/* Counters of a VM by its place plus one; NULL for none. */
 static struct ovb_vm_stats *vm_stats(u32 vm)
 {
-	static const struct ovb_vm_stats zero;
-	struct ovb_vm_stats *stats = bpf_map_lookup_elem(&vms, &vm);
+	u32 place = vm - 1;
 
-	if (stats)
-		return stats;
-	bpf_map_update_elem(&vms, &vm, &zero, BPF_NOEXIST);
-	return bpf_map_lookup_elem(&vms, &vm);
+	return bpf_map_lookup_elem(&vm_counts, &place);
 }
 
 #endif

@@ -12,27 +12,34 @@
 #include "kvm.bpf.h"
 #include "state.bpf.h"
 
-static u64 vcpu_key(u32 vm, u32 id)
-{
-	return (u64)vm << 32 | id;
-}
+/* A table that was found full is not searched again for this time, ns. */
+#define FULL_NS 1000000000
 
+/* A VM by its place plus one; NULL for none. */
 static struct vm_ctx *vm_ctx(u32 vm)
 {
-	return bpf_map_lookup_elem(&vm_ctxs, &vm);
+	u32 place = vm - 1;
+
+	return bpf_map_lookup_elem(&vms, &place);
 }
 
-static struct vcpu_ctx *vcpu_ctx(u32 vm, u32 id)
+static struct vcpu_ctx *vcpu_at(u32 place_plus_one)
 {
-	u64 key = vcpu_key(vm, id);
+	u32 place = place_plus_one - 1;
 
-	return bpf_map_lookup_elem(&vcpus, &key);
+	return bpf_map_lookup_elem(&vcpus, &place);
+}
+
+/* A vCPU by its id. */
+static struct vcpu_ctx *vcpu_ctx(const struct vm_ctx *vmc, u32 id)
+{
+	return vcpu_at(vmc->places[bounded(id, OVB_MAX_VCPUS)]);
 }
 
 /* State of a task's own vCPU. */
 static struct vcpu_ctx *own_vcpu_ctx(const struct task_ctx *taskc)
 {
-	return taskc->vcpu ? vcpu_ctx(taskc->vm, taskc->vcpu - 1) : NULL;
+	return vcpu_at(taskc->vcpu_place);
 }
 
 static void mask_set(u64 *mask, u32 id)
@@ -62,57 +69,135 @@ static u32 mask_next(const u64 *mask, u32 start)
 	return OVB_MAX_VCPUS;
 }
 
-static struct vm_ctx *make_vm_ctx(u32 vm)
+/* Takes an entry of the table of VMs for a process, with one vCPU too many. Returns its place plus
+ * one, 0 if there is none. */
+static u32 take_vm(u32 pid)
 {
-	struct vm_ctx *vmc = vm_ctx(vm), *blank;
-	u32 zero = 0;
+	u32 i, zero = 0, place = __sync_fetch_and_add(&vms_used, 1);
+	struct vm_ctx *vmc, *blank = bpf_map_lookup_elem(&blank_vm, &zero);
 
-	if (vmc)
-		return vmc;
-	blank = bpf_map_lookup_elem(&blank_vm, &zero);
-	if (!blank)
-		return NULL;
-	bpf_map_update_elem(&vm_ctxs, &vm, blank, BPF_NOEXIST);
-	return vm_ctx(vm);
+	if (place >= OVB_MAX_VMS) {
+		bpf_for (i, 0, OVB_MAX_VMS) {
+			place = i;
+			vmc = bpf_map_lookup_elem(&vms, &place);
+			if (vmc && !__sync_val_compare_and_swap(&vmc->at.alive, 0, 1))
+				break;
+			place = OVB_MAX_VMS;
+		}
+	}
+	vmc = bpf_map_lookup_elem(&vms, &place);
+	if (!vmc || !blank)
+		return 0;
+	bpf_map_update_elem(&vms, &place, blank, BPF_ANY);
+	bpf_for (i, 0, nr_cpus) {
+		struct ovb_vm_stats *stats = bpf_map_lookup_percpu_elem(&vm_counts, &place, i);
+
+		if (stats)
+			*stats = (struct ovb_vm_stats){};
+	}
+	vmc->at.alive = 1;
+	vmc->at.pid = pid;
+	return place + 1;
 }
 
-/* Finds out whether a task is a vCPU, and of which VM. Returns the VM if it is. */
-static struct vm_ctx *enlist(struct task_struct *p, struct task_ctx *taskc)
+/* Place of a process's VM plus one, with one vCPU too many; 0 if the table is full. */
+static u32 find_vm(u32 pid)
 {
-	struct kvm_vcpu___ovb *vcpu;
-	struct vcpu_ctx *vcpuc, *blank;
-	struct vm_ctx *vmc;
-	u32 zero = 0, id;
-	u64 key;
+	u32 *known = bpf_map_lookup_elem(&vm_places, &pid), vm;
+	struct vm_ctx *vmc = known ? bpf_map_lookup_elem(&vms, known) : NULL;
 
-	if (taskc->vm) {
-		vmc = vm_ctx(taskc->vm);
-		if (vmc)
-			return vmc;
+	if (vmc && vmc->at.pid == pid) {
+		__sync_fetch_and_add(&vmc->at.alive, 1);
+		return *known + 1;
 	}
+	vm = take_vm(pid);
+	if (vm) {
+		u32 place = vm - 1;
+
+		bpf_map_update_elem(&vm_places, &pid, &place, BPF_ANY);
+	}
+	return vm;
+}
+
+/* Takes an entry of the table of vCPUs: the one that this id had before, or a free one. Returns its
+ * place plus one, 0 if there is none. */
+static u32 take_vcpu(u32 vm, struct vm_ctx *vmc, u32 id)
+{
+	u32 i, zero = 0, place;
+	struct vcpu_ctx *vcpuc = vcpu_ctx(vmc, id), *blank;
+
+	if (vcpuc && vcpuc->stats.vm == vm && vcpuc->stats.id == id) {
+		vcpuc->stats.alive = 1;
+		return vmc->places[bounded(id, OVB_MAX_VCPUS)];
+	}
+	place = __sync_fetch_and_add(&vcpus_used, 1);
+	if (place >= OVB_MAX_ALL_VCPUS) {
+		bpf_for (i, 0, OVB_MAX_ALL_VCPUS) {
+			place = i;
+			vcpuc = bpf_map_lookup_elem(&vcpus, &place);
+			if (vcpuc && !__sync_val_compare_and_swap(&vcpuc->stats.alive, 0, 1))
+				break;
+			place = OVB_MAX_ALL_VCPUS;
+		}
+	}
+	vcpuc = bpf_map_lookup_elem(&vcpus, &place);
+	blank = bpf_map_lookup_elem(&blank_vcpu, &zero);
+	if (!vcpuc || !blank)
+		return 0;
+	bpf_map_update_elem(&vcpus, &place, blank, BPF_ANY);
+	vcpuc->stats.vm = vm;
+	vcpuc->stats.id = id;
+	vcpuc->stats.alive = 1;
+	return place + 1;
+}
+
+/* Finds out whether a thread is a vCPU, and of which VM. */
+__noinline int discover(u32 pid)
+{
+	struct task_struct *p = bpf_task_from_pid(pid);
+	struct kvm_vcpu___ovb *vcpu;
+	struct task_ctx *taskc;
+	struct vcpu_ctx *vcpuc;
+	struct vm_ctx *vmc;
+	u64 now = scx_bpf_now();
+	u32 id;
+
+	if (!p)
+		return 0;
+	taskc = task_ctx(p);
 	vcpu = vcpu_of(p);
-	if (!vcpu)
-		return NULL;
-	vmc = make_vm_ctx(p->tgid);
-	if (!vmc)
-		return NULL;
-	taskc->vm = p->tgid;
+	if (!taskc || !vcpu || taskc->vm || (full_at && now - full_at < FULL_NS))
+		goto out;
+	taskc->vm = find_vm(p->tgid);
+	vmc = vm_ctx(taskc->vm);
+	if (!vmc) {
+		full_at = now;
+		goto out;
+	}
 	id = BPF_CORE_READ(vcpu, vcpu_id);
 	if (id >= OVB_MAX_VCPUS)
-		return vmc;
-	blank = bpf_map_lookup_elem(&blank_vcpu, &zero);
-	if (!blank)
-		return vmc;
-	key = vcpu_key(p->tgid, id);
-	/* Of an earlier process of this number, if it is there already. */
-	bpf_map_update_elem(&vcpus, &key, blank, BPF_ANY);
-	vcpuc = vcpu_ctx(p->tgid, id);
-	if (!vcpuc)
-		return vmc;
-	vcpuc->stats.pid = p->pid;
-	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = p->pid;
+		goto out;
+	taskc->vcpu_place = take_vcpu(taskc->vm, vmc, id);
+	vcpuc = own_vcpu_ctx(taskc);
+	if (!vcpuc) {
+		full_at = now;
+		goto out;
+	}
+	vcpuc->stats.pid = pid;
+	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
+	vmc->places[bounded(id, OVB_MAX_VCPUS)] = taskc->vcpu_place;
 	taskc->vcpu = id + 1;
-	return vmc;
+out:
+	bpf_task_release(p);
+	return 0;
+}
+
+/* The VM of a thread, NULL if it is no vCPU. */
+static struct vm_ctx *enlist(struct task_struct *p, const struct task_ctx *taskc)
+{
+	if (!taskc->vm && vcpu_of(p))
+		discover(p->pid);
+	return vm_ctx(taskc->vm);
 }
 
 /* Looks at a task whose turn has ended: at the 1st, 2nd, 4th … turn, as most tasks are no vCPUs. */
@@ -162,18 +247,24 @@ static void vcpu_left_queue(struct task_ctx *taskc, bool runs)
 }
 
 /* A vCPU's thread ends. */
-static void vcpu_gone(struct task_ctx *taskc)
+static void vcpu_gone(const struct task_struct *p, struct task_ctx *taskc)
 {
-	struct vm_ctx *vmc;
-	u64 key;
+	struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
+	struct vm_ctx *vmc = vm_ctx(taskc->vm);
+	u32 id = taskc->vcpu - 1;
 
-	if (!taskc->vcpu)
+	if (!vmc)
 		return;
-	key = vcpu_key(taskc->vm, taskc->vcpu - 1);
-	bpf_map_delete_elem(&vcpus, &key);
-	vmc = vm_ctx(taskc->vm);
-	if (vmc)
-		vmc->pids[bounded(taskc->vcpu - 1, OVB_MAX_VCPUS)] = 0;
+	/* Unless another thread runs this vCPU by now. */
+	if (vcpuc && vcpuc->stats.pid == p->pid) {
+		ovb_relations_reset(&vcpuc->sent);
+		vmc->pids[bounded(id, OVB_MAX_VCPUS)] = 0;
+		vcpuc->stats.alive = 0;
+	}
+	taskc->vm = 0;
+	taskc->vcpu = 0;
+	taskc->vcpu_place = 0;
+	__sync_fetch_and_sub(&vmc->at.alive, 1);
 }
 
 #endif

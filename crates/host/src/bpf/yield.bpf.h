@@ -124,12 +124,14 @@ static void settle_help(struct task_ctx *taskc, struct ovb_vm_stats *stats, u64 
 }
 
 /* Books a spin: how long it has lasted, as far as spins follow each other at once. */
-static void book_spin(struct task_ctx *fromc, struct vm_ctx *vmc, struct ovb_vm_stats *stats,
-		      u64 now)
+static void book_spin(struct task_ctx *fromc, struct vm_ctx *vmc, u64 now)
 {
 	u64 since = ovb_vtime_max(fromc->resumed_at, fromc->last_spin);
+	struct ovb_vm_stats *stats = vm_stats(fromc->vm);
 	struct vcpu_ctx *vcpuc = own_vcpu_ctx(fromc);
 
+	if (!stats)
+		return;
 	settle_help(fromc, stats, now);
 	fromc->last_spin = now;
 	if (vcpuc)
@@ -202,9 +204,6 @@ __noinline int direct(u32 kvm_choice)
 		.left = fromc->turn_ns > ran ? fromc->turn_ns - ran : 0,
 		.window = window_of(vmc),
 	};
-	book_spin(fromc, vmc, stats, now);
-	if (gang_choice == OVB_GANG_AUTO)
-		ovb_gang_step(&vmc->gang, now, vmc->run_ns, vmc->spin_ns, gang_period_ns);
 	choose(kvm_choice);
 	fromc->awaits_ipi = s->awaits;
 	if (s->best) {
@@ -259,13 +258,59 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	return direction != REFUSED;
 }
 
+/*
+ * A vCPU that a probe has told to leave its CPU leaves it a moment later. At once, it would be
+ * preempted inside the probe, where migration is disabled: it would be queued as anybody, and no
+ * other CPU could take it. (It was; IPIs then waited for receivers that nobody could run.)
+ */
+#define LEAVE_NS 4000
+/* include/uapi/linux/time.h */
+#define CLOCK_MONOTONIC 1
+
+struct leave_timer {
+	struct bpf_timer timer;
+};
+
+/* By CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OVB_MAX_CPUS);
+	__type(key, u32);
+	__type(value, struct leave_timer);
+} leave_timers SEC(".maps");
+
+static int leave_now(void *map, int *cpu, struct leave_timer *leave)
+{
+	scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
+static void init_leave_timer(u32 cpu)
+{
+	struct leave_timer *leave = bpf_map_lookup_elem(&leave_timers, &cpu);
+
+	if (!leave)
+		return;
+	/* It may have one of an earlier attachment. */
+	bpf_timer_init(&leave->timer, &leave_timers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&leave->timer, leave_now);
+}
+
+/* A PAUSE exit: the one place where all spins are seen, heard by KVM's scan or not. */
 SEC("?fentry/kvm_vcpu_on_spin")
 int BPF_PROG(spin_begins, struct kvm_vcpu___ovb *me)
 {
-	struct task_ctx *taskc = task_ctx(bpf_get_current_task_btf());
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_ctx *taskc = task_ctx(p);
+	struct vm_ctx *vmc = taskc ? enlist(p, taskc) : NULL;
+	u64 now = scx_bpf_now();
 
-	if (taskc)
-		taskc->spin_open = true;
+	if (!vmc)
+		return 0;
+	taskc->spin_open = true;
+	book_spin(taskc, vmc, now);
+	if (gang_choice == OVB_GANG_AUTO)
+		ovb_gang_step(&vmc->gang, now, vmc->run_ns, vmc->spin_ns, gang_period_ns);
 	return 0;
 }
 
@@ -288,8 +333,13 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 	stats = vm_stats(taskc->vm);
 	if (stats) {
 		stats->unheard++;
-		if (direct(0) == LEAVE)
-			scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+		if (direct(0) == LEAVE) {
+			u32 cpu = bpf_get_smp_processor_id();
+			struct leave_timer *leave = bpf_map_lookup_elem(&leave_timers, &cpu);
+
+			if (leave)
+				bpf_timer_start(&leave->timer, LEAVE_NS, BPF_F_TIMER_CPU_PIN);
+		}
 	}
 	bpf_preempt_enable();
 	return 0;

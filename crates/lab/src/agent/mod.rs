@@ -52,7 +52,7 @@ fn work(port: &mut Port) -> Result<()> {
     }
     let Task::Scenario(scenario) = &job.task else { return Ok(()) };
     port.say(&Event::Machine(describe::machine(&job.accel, &job.emulator, &clock)?))?;
-    let instrument = instrument::check(&cpus, &clock)?;
+    let instrument = instrument::check(&cpus, &clock, scenario.host.turn_stretch())?;
     let ok = instrument.ok;
     let complaints = instrument.complaints.join("; ");
     port.say(&Event::Instrument(instrument))?;
