@@ -11,6 +11,7 @@
 #include "published_ipi.h"
 #include "ratelimit.h"
 #include "relations.h"
+#include "request.h"
 #include "strict.h"
 #include "tiers.h"
 #include "types.h"

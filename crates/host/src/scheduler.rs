@@ -125,6 +125,9 @@ impl<'a> Scheduler<'a> {
         data.preempt_margin_ns = ns(options.preempt_margin_us);
         data.idle_patience_ns = ns(1_000_000);
         data.progress_ns = ns(options.progress_us);
+        // An exit takes an emulated CPU longer, however time is stretched.
+        let least = if options.stretch > 1.0 { 250_000 } else { 0 };
+        data.spin_gap_ns = ns(20).max(least);
         data.cross_llc_ns = ns(options.cross_llc_us);
         data.window_ns = ns(options.window_us);
         data.gang_choice = options.gang.number();

@@ -65,6 +65,10 @@ pure! {
     handoff_grant = ovb_handoff_grant(left: u64, least: u64, slice: u64, overtime: u32) -> u64;
     /// `handoff.h`: nonzero if who runs on such a grant is in overtime.
     handoff_overtime = ovb_handoff_overtime(left: u64, least: u64, overtime: u32) -> u32;
+    /// `request.h`: mean burst of a task after one more.
+    burst = ovb_burst(mean: u64, ran: u64, slice: u64) -> u64;
+    /// `request.h`: ns that a task asks for.
+    request = ovb_request(mean: u64, ran: u64, slice: u64) -> u64;
     /// `proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
     share = ovb_share(weight: u32, total: u32) -> u32;
 }

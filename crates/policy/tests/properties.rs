@@ -119,6 +119,17 @@ proptest! {
     }
 
     #[test]
+    fn requests_lie_within_a_slice_and_follow_what_is_run(slice in gran(), bursts in prop::collection::vec(0u64..1 << 40, 1..40), last in 0u64..1 << 40) {
+        let mean = bursts.iter().fold(slice, |mean, ran| burst(mean, *ran, slice));
+        let asked = request(mean, last, slice);
+        prop_assert!(asked <= slice && asked >= slice / 16);
+        // Whoever has run for longer than it asked for asks for more.
+        prop_assert!(asked >= last.min(slice));
+        let short = (0..40).fold(mean, |mean, _| burst(mean, slice / 100, slice));
+        prop_assert_eq!(request(short, 0, slice), slice / 16, "short bursts make short requests");
+    }
+
+    #[test]
     fn common_ancestors_are_common_and_lowest(shared in 1u32..4, y in 1u32..4, t in 1u32..4) {
         // Queues of the shared part have low numbers, the others are unique to their task.
         let chain = |own: u32, mark: u64| {

@@ -65,8 +65,8 @@ pub struct Load {
     /// Work between two operations.
     pub outside_us: f64,
     /// Plain checks of the awaited word before each PAUSE; stands for the hardware's PLE window where the
-    /// emulator exits on every PAUSE. 0 to 1,000,000. A check is five instructions or so, and the hardware's window
-    /// 4,096 cycles. As that is a number of cycles and not a time, it is not stretched.
+    /// emulator exits on every PAUSE. 0 to 1,000,000. A check is five instructions or so: by default the window costs
+    /// what an exit costs, as Intel's (4,096 cycles) does. Both are cycles and not times, so it is not stretched.
     pub checks_per_pause: u32,
     /// Receivers of one shootdown; 0 = all siblings.
     pub targets: u32,
@@ -148,7 +148,7 @@ impl Load {
             lock: LockKind::default(),
             critical_us,
             outside_us,
-            checks_per_pause: 500,
+            checks_per_pause: 2000,
             targets: 0,
             storms: vec![Storm::Pause, Storm::Ipi, Storm::Hlt],
             jitter_percent: 50,

@@ -99,6 +99,57 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	return cpu;
 }
 
+/* Among so many CPUs, from its last one on, somebody is sought whom a woken task may preempt. */
+#define VICTIMS 64
+
+/* A search for the CPU whose task can wait best: the one with the latest deadline. In memory, as
+ * the verifier would follow every value of a variable. */
+struct victim {
+	u64 deadline;
+	s32 cpu;
+	u32 found;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct victim);
+} victims SEC(".maps");
+
+/* Preempts whoever can wait best, if his deadline is late enough against that of a woken task. */
+static void preempt_latest(const struct task_struct *p, const struct task_ctx *taskc, s32 prev_cpu)
+{
+	u32 zero = 0, llc = llc_of(prev_cpu), i, cpu;
+	struct victim *victim = bpf_map_lookup_elem(&victims, &zero);
+
+	if (!victim)
+		return;
+	victim->found = 0;
+	bpf_for (i, 0, VICTIMS) {
+		struct cpu_ctx *cpuc;
+
+		if (i >= nr_cpus)
+			break;
+		cpu = (u32)prev_cpu + i;
+		if (cpu >= nr_cpus)
+			cpu -= nr_cpus;
+		cpuc = cpu_ctx_of(cpu);
+		if (!cpuc || llc_of(cpu) != llc || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			continue;
+		if (victim->found && !ovb_vtime_before(victim->deadline, cpuc->deadline))
+			continue;
+		victim->found = 1;
+		victim->cpu = cpu;
+		victim->deadline = cpuc->deadline;
+	}
+	if (!victim->found ||
+	    !ovb_vtime_before(taskc->deadline + preempt_margin_ns, victim->deadline))
+		return;
+	count(OVB_COUNT_PREEMPT);
+	scx_bpf_kick_cpu(victim->cpu, SCX_KICK_PREEMPT);
+}
+
 /* Tells a CPU that it should look at its queues: one that has nothing better to do, or, after a
  * wake-up, one whose task may wait longer than this one. */
 static void notify(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken)
@@ -125,8 +176,12 @@ static void notify(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool 
 			}
 		}
 	}
-	if (!woken)
+	if (!woken || taskc->idle_class)
 		return;
+	if (!is_pinned(p)) {
+		preempt_latest(p, taskc, cpu);
+		return;
+	}
 	cpuc = cpu_ctx_of(cpu);
 	if (cpuc && ovb_vtime_before(taskc->deadline + preempt_margin_ns, cpuc->deadline)) {
 		count(OVB_COUNT_PREEMPT);
@@ -341,8 +396,10 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->running_since = now;
 	taskc->resumed_at = now;
 	taskc->yielded = false;
-	cpuc->deadline = taskc->deadline;
 	cpuc->vm = taskc->vm;
+	/* Who runs on a sibling's account can wait no better than that one. */
+	if (!taskc->grant_ns)
+		cpuc->deadline = taskc->deadline;
 	mark_soft_idle(cpu, taskc->idle_class);
 	if (taskc->idle_class)
 		return;
@@ -421,6 +478,10 @@ void BPF_STRUCT_OPS(overbook_quiescent, struct task_struct *p, u64 deq_flags)
 		taskc->queued_since = 0;
 		take_back(taskc);
 		vcpu_left_queue(taskc, false);
+		if (deq_flags & SCX_DEQ_SLEEP) {
+			taskc->burst_ns = ovb_burst(taskc->burst_ns, taskc->ran_ns, slice_ns);
+			taskc->ran_ns = 0;
+		}
 	}
 	group_member(p, false);
 }
@@ -432,7 +493,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init_task, struct task_struct *p,
 
 	/* An earlier load may have left something. */
 	if (taskc)
-		*taskc = (struct task_ctx){.effective = OVB_EFFECTIVE_NICE_0};
+		*taskc = fresh_task_ctx();
 	return 0;
 }
 

@@ -82,7 +82,8 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 	ceiling = now + lag * LAG_SLICES;
 	if (ovb_vtime_before(ceiling, taskc->vtime))
 		taskc->vtime = ceiling;
-	taskc->deadline = taskc->vtime + lag;
+	taskc->deadline = taskc->vtime +
+			  weighted(taskc, ovb_request(taskc->burst_ns, taskc->ran_ns, slice_ns));
 }
 
 /* Gives a donor back what was not used of its grant. Queued or running meanwhile: the deadline by
@@ -122,6 +123,7 @@ static void charge(struct task_struct *p, struct task_ctx *taskc, u64 now)
 		return;
 	used = now - taskc->running_since;
 	taskc->running_since = now;
+	taskc->ran_ns += used;
 	ovb_handoff_settle(taskc->grant_ns, used, &bill);
 	__sync_fetch_and_add(&taskc->vtime, weighted(taskc, bill.own));
 	if (taskc->vm) {

@@ -10,6 +10,7 @@
 #include "gang.h"
 #include "published_ipi.h"
 #include "relations.h"
+#include "request.h"
 #include "tiers.h"
 #include "weight.h"
 
@@ -42,6 +43,9 @@ volatile u64 idle_patience_ns = 1000000000;
 
 /* A vCPU that ran for this long between two spins has made progress, ns. */
 volatile u64 progress_ns = 200000;
+/* Two PAUSE exits no further apart than this are one spin: the hardware's window, an exit and some
+ * room, ns. */
+volatile u64 spin_gap_ns = 20000;
 /* What a move to another LLC costs a target, ns. */
 volatile u64 cross_llc_ns = 50000;
 
@@ -67,6 +71,9 @@ struct task_ctx {
 	/* ns of virtual time; see weight.h. */
 	u64 vtime;
 	u64 deadline;
+	/* ns run since it woke up, and the mean of what it runs between two sleeps. */
+	u64 ran_ns;
+	u64 burst_ns;
 	/* When the present turn began, 0 if not running. */
 	u64 running_since;
 	/* When the task was queued, 0 if it is not. */
@@ -265,12 +272,18 @@ static struct task_ctx *task_ctx(struct task_struct *p)
 	return bpf_task_storage_get(&task_ctxs, p, 0, 0);
 }
 
+/* Nothing is known yet: a task asks for whole slices until it has slept. */
+static struct task_ctx fresh_task_ctx(void)
+{
+	return (struct task_ctx){.effective = OVB_EFFECTIVE_NICE_0, .burst_ns = slice_ns};
+}
+
 /* Makes a task's state if it has none. Allocation does not wait, so it may fail for a moment; a
  * fork need not fail for that: the task is tried again whenever it becomes runnable, and runs
  * meanwhile by the kernel's own queue. */
 static struct task_ctx *make_task_ctx(struct task_struct *p)
 {
-	struct task_ctx fresh = {.effective = OVB_EFFECTIVE_NICE_0};
+	struct task_ctx fresh = fresh_task_ctx();
 
 	fresh.idle_class = p->policy == SCHED_IDLE;
 	return bpf_task_storage_get(&task_ctxs, p, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);

@@ -136,7 +136,7 @@ static void book_spin(struct task_ctx *fromc, struct vm_ctx *vmc, u64 now)
 	fromc->last_spin = now;
 	if (vcpuc)
 		vcpuc->stats.spins++;
-	if (now - since >= progress_ns)
+	if (now - since >= spin_gap_ns)
 		return;
 	stats->spin_ns += now - since;
 	__sync_fetch_and_add(&vmc->spin_ns, now - since);
