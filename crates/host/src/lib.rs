@@ -6,6 +6,7 @@
 //! * [`scheduler`]: the life cycle: load, attach, serve, restart after hotplug, unload.
 //! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
 
+pub mod costs;
 pub mod kvm;
 mod options;
 pub mod preflight;

@@ -108,8 +108,13 @@ pub enum Tier {
 
 impl Tier {
     /// The tiers as the scheduler counts them, with its numbers.
-    pub const COUNTED: [(Tier, u32); 5] =
-        [(Tier::Receiver, 5), (Tier::Interrupt, 4), (Tier::Kernel, 3), (Tier::Any, 2), (Tier::Stale, 1)];
+    pub const COUNTED: [(Tier, u32); 5] = [
+        (Tier::Receiver, intf::ovb_tier_OVB_TIER_RECEIVER),
+        (Tier::Interrupt, intf::ovb_tier_OVB_TIER_INTERRUPT),
+        (Tier::Kernel, intf::ovb_tier_OVB_TIER_KERNEL),
+        (Tier::Any, intf::ovb_tier_OVB_TIER_ANY),
+        (Tier::Stale, intf::ovb_tier_OVB_TIER_STALE),
+    ];
 
     /// Bit of `enum ovb_tier`.
     pub fn bit(self) -> u32 {
@@ -180,6 +185,9 @@ pub struct Options {
     /// Switch the rule of the scheduler that is running; load nothing
     #[arg(long, value_enum, value_name = "POLICY")]
     pub switch: Option<YieldPolicy>,
+    /// Count how often the scheduler's BPF programs run, and for how long (some 20 ns more per run)
+    #[arg(long)]
+    pub costs: bool,
     /// Explain the statistics
     #[arg(long)]
     pub help_stats: bool,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Life cycle: load, attach, serve statistics, restart after hotplug, unload.
 
+use crate::costs::{self, Counting, ProgramStats};
 use crate::intf;
 use crate::kvm::Visibility;
 use crate::options::{Options, Relations, YieldPolicy};
@@ -31,6 +32,7 @@ struct Scheduler<'a> {
     /// The probes on KVM.
     probes: Vec<Link>,
     visible: Visibility,
+    counting: Option<Counting>,
 }
 
 /// `overbook host`, until `stop` is raised or the kernel unloads the scheduler.
@@ -111,7 +113,7 @@ impl<'a> Scheduler<'a> {
         let skel = scx_ops_load!(skel, overbook_ops, uei)
             .context("the kernel refuses the scheduler; `overbook -vv host` shows why")?;
         log::info!("seen of guests' interrupts: {}", visible.describe());
-        Ok(Scheduler { skel, link: None, probes: Vec::new(), visible })
+        Ok(Scheduler { skel, link: None, probes: Vec::new(), visible, counting: None })
     }
 
     /// Sets everything that may change while running.
@@ -147,6 +149,7 @@ impl<'a> Scheduler<'a> {
     /// Starts to schedule.
     fn attach(&mut self, options: &Options) -> Result<()> {
         self.tune(options)?;
+        self.counting = options.costs.then(Counting::start).transpose()?;
         // Not by scx_utils' macro, which attaches the probes for good: the lab detaches them too.
         let link =
             self.skel.maps.overbook_ops.attach_struct_ops().context("the kernel refuses the scheduler");
@@ -247,6 +250,9 @@ impl<'a> Scheduler<'a> {
         let sum = |i: usize| words.iter().filter_map(|row| row.get(row.len().checked_sub(counts)? + i)).sum();
         stats.set_counts(&(0..counts).map(sum).collect::<Vec<u64>>());
         stats.vms = self.vm_stats()?;
+        if self.counting.is_some() {
+            stats.programs = costs::programs();
+        }
         Ok(stats)
     }
 
@@ -263,15 +269,12 @@ impl<'a> Scheduler<'a> {
             let Some(rows) = maps.vm_counts.lookup_percpu(&key, MapFlags::ANY)?.filter(|_| pid != 0) else {
                 continue;
             };
-            let rows: Vec<Vec<u64>> = rows.iter().map(|row| words_of(row)).collect();
-            let width = rows.first().map_or(0, Vec::len);
-            let words: Vec<u64> = (0..width).map(|i| rows.iter().map(|row| row[i]).sum()).collect();
-            all.insert(pid, VmStats::from_words(pid, &words));
+            all.insert(pid, VmStats::from_rows(pid, &rows));
             pids.insert(place + 1, pid);
         }
         for place in 0..used.vcpus_used.min(intf::OVB_MAX_ALL_VCPUS) {
             let Some(entry) = maps.vcpus.lookup(&place.to_ne_bytes(), MapFlags::ANY)? else { continue };
-            let (vm, id, vcpu) = VcpuStats::from_entry(&words_of(&entry));
+            let (vm, id, vcpu) = VcpuStats::from_entry(&entry);
             if let Some(vm) = pids.get(&vm).and_then(|pid| all.get_mut(pid)).filter(|_| vcpu.pid != 0) {
                 vm.vcpus.insert(id, vcpu);
             }
@@ -358,6 +361,7 @@ fn stats_server_data() -> StatsServerData<Request, HostStats> {
         .add_meta(VmStats::meta())
         .add_meta(VcpuStats::meta())
         .add_meta(TierStats::meta())
+        .add_meta(ProgramStats::meta())
         .add_stats("top", top)
 }
 

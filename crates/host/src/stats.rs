@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Statistics: what the scheduler did for every VM.
 
+use crate::costs::ProgramStats;
 use crate::intf;
 use crate::options::Tier;
 use anyhow::Result;
@@ -9,12 +10,46 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
+use std::mem::MaybeUninit;
 
-/// Fields that only grow, as they grew since `then`; the rest of the structure from `rest`.
-macro_rules! grown {
-    ($now:expr, $then:expr, $type:ident { $($field:ident),* $(,)? }, $rest:expr) => {
-        $type { $($field: $now.$field.saturating_sub($then.$field),)* ..$rest }
+/// A structure of counters, each named once: the words of BPF's structure `$raw` by the same names, what is not a
+/// counter, and the difference of two.
+macro_rules! counters {
+    (
+        $(#[$attribute:meta])*
+        $name:ident of $raw:path { $($field:ident: $desc:tt,)* }
+        and { $($(#[$other_attribute:meta])* $other:ident: $kind:ty,)* }
+    ) => {
+        $(#[$attribute])*
+        pub struct $name {
+            $($(#[$other_attribute])* pub $other: $kind,)*
+            $(#[stat(desc = $desc)] pub $field: u64,)*
+        }
+
+        impl $name {
+            /// Adds one CPU's counters.
+            fn add(&mut self, raw: &$raw) {
+                $(self.$field += raw.$field;)*
+            }
+
+            /// The counters as they grew since `earlier`; the rest is `rest`'s.
+            fn grown_since(&self, earlier: &$name, rest: $name) -> $name {
+                $name { $($field: self.$field.saturating_sub(earlier.$field),)* ..rest }
+            }
+        }
     };
+}
+
+/// Reads a structure that BPF has written; missing bytes are zero.
+fn read<T: Copy>(bytes: &[u8]) -> T {
+    let mut value = MaybeUninit::<T>::zeroed();
+    let length = bytes.len().min(size_of::<T>());
+    // SAFETY: at most as many bytes as the structure has are copied into it, and structures of BPF consist of
+    // integers, for which all bytes, zeroes too, are values.
+    unsafe {
+        std::ptr::copy_nonoverlapping(bytes.as_ptr(), value.as_mut_ptr().cast::<u8>(), length);
+        value.assume_init()
+    }
 }
 
 /// Targets of one tier.
@@ -30,70 +65,54 @@ pub struct TierStats {
     pub useful: u64,
 }
 
-/// One vCPU.
-#[stat_doc]
-#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
-#[stat(desc = "one vCPU", _om_prefix = "vcpu_", _om_label = "vcpu")]
-pub struct VcpuStats {
-    #[stat(desc = "thread")]
-    pub pid: u64,
-    #[stat(desc = "spins that exited to KVM")]
-    pub spins: u64,
-    #[stat(desc = "times that a spinning sibling's CPU was handed to it")]
-    pub boosts: u64,
-    #[stat(desc = "ns that it ran")]
-    pub run_ns: u64,
-    #[stat(desc = "ns that it was queued before it ran")]
-    pub queued_ns: u64,
-    #[stat(desc = "ns between spins that followed each other at once")]
-    pub spin_ns: u64,
+counters! {
+    /// One vCPU.
+    #[stat_doc]
+    #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+    #[stat(desc = "one vCPU", _om_prefix = "vcpu_", _om_label = "vcpu")]
+    VcpuStats of intf::ovb_vcpu_stats {
+        spins: "spins that exited to KVM",
+        boosts: "times that a spinning sibling's CPU was handed to it",
+        run_ns: "ns that it ran",
+        queued_ns: "ns that it was queued before it ran",
+        spin_ns: "ns between spins that followed each other at once",
+    } and {
+        #[stat(desc = "thread")]
+        pid: u64,
+    }
 }
 
-/// One VM: the process of its vCPU threads.
-#[stat_doc]
-#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
-#[stat(desc = "one VM", _om_prefix = "vm_", _om_label = "vm")]
-pub struct VmStats {
-    #[stat(desc = "name that QEMU or libvirt gave it, else the command")]
-    pub name: String,
-    #[stat(desc = "directed yields that KVM asked for")]
-    pub asked: u64,
-    #[stat(desc = "nominated vCPUs that ran next on the yielder's CPU")]
-    pub delivered: u64,
-    #[stat(desc = "asked ones whose target was in the queue of the yielder's CPU")]
-    pub same_queue: u64,
-    #[stat(desc = "asked ones whose target was in another queue")]
-    pub other_queue: u64,
-    #[stat(desc = "asked ones whose target was not queued, or not allowed on the yielder's CPU")]
-    pub refused: u64,
-    #[stat(desc = "spins for which KVM found nobody to yield to")]
-    pub unheard: u64,
-    #[stat(desc = "spinners that went on, as the receiver of their IPI is running")]
-    pub awaited: u64,
-    #[stat(desc = "spinners that went on for a moment, since nobody who could help was queued")]
-    pub stayed: u64,
-    #[stat(desc = "spinners that gave up their turn, since a sibling spins already")]
-    pub gave_up: u64,
-    #[stat(desc = "IPIs between vCPUs that were seen")]
-    pub ipis: u64,
-    #[stat(desc = "ends of interrupts that were seen")]
-    pub eois: u64,
-    #[stat(desc = "nominated vCPUs that the rule let wait")]
-    pub passed_over: u64,
-    #[stat(desc = "ns from a yield until its target ran, in all")]
-    pub wait_ns: u64,
-    #[stat(desc = "ns that vCPUs ran on the account of the sibling that yielded to them")]
-    pub granted_ns: u64,
-    #[stat(desc = "ns that the vCPUs ran")]
-    pub run_ns: u64,
-    #[stat(desc = "ns that the vCPUs were queued before they ran")]
-    pub queued_ns: u64,
-    #[stat(desc = "ns between spins that followed each other at once")]
-    pub spin_ns: u64,
-    #[stat(desc = "targets by tier")]
-    pub tiers: BTreeMap<String, TierStats>,
-    #[stat(desc = "vCPUs by id")]
-    pub vcpus: BTreeMap<u32, VcpuStats>,
+counters! {
+    /// One VM: the process of its vCPU threads.
+    #[stat_doc]
+    #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+    #[stat(desc = "one VM", _om_prefix = "vm_", _om_label = "vm")]
+    VmStats of intf::ovb_vm_stats {
+        asked: "directed yields that KVM asked for",
+        delivered: "nominated vCPUs that ran next on the yielder's CPU",
+        same_queue: "asked ones whose target was in the queue of the yielder's CPU",
+        other_queue: "asked ones whose target was in another queue",
+        refused: "asked ones whose target was not queued, or not allowed on the yielder's CPU",
+        unheard: "spins for which KVM found nobody to yield to, and we were asked",
+        awaited: "spinners that went on, as the receiver of their IPI is running",
+        stayed: "spinners that went on for a moment, since nobody who could help was queued",
+        gave_up: "spinners that gave up their turn, since a sibling spins already",
+        ipis: "IPIs between vCPUs that were seen",
+        eois: "ends of interrupts that were seen",
+        passed_over: "nominated vCPUs that the rule let wait",
+        wait_ns: "ns from a yield until its target ran, in all",
+        granted_ns: "ns that vCPUs ran on the account of the sibling that yielded to them",
+        run_ns: "ns that the vCPUs ran",
+        queued_ns: "ns that the vCPUs were queued before they ran",
+        spin_ns: "ns between spins that followed each other at once",
+    } and {
+        #[stat(desc = "name that QEMU or libvirt gave it, else the command")]
+        name: String,
+        #[stat(desc = "targets by tier")]
+        tiers: BTreeMap<String, TierStats>,
+        #[stat(desc = "vCPUs by id")]
+        vcpus: BTreeMap<u32, VcpuStats>,
+    }
 }
 
 /// The whole host.
@@ -125,8 +144,10 @@ pub struct HostStats {
     pub steal_llc: u64,
     #[stat(desc = "yields without a target")]
     pub plain_yield: u64,
-    #[stat(desc = "VMs in which a vCPU has yielded")]
+    #[stat(desc = "VMs that were seen")]
     pub vms: BTreeMap<u32, VmStats>,
+    #[stat(desc = "the scheduler's BPF programs, with --costs")]
+    pub programs: BTreeMap<String, ProgramStats>,
 }
 
 impl HostStats {
@@ -147,29 +168,23 @@ impl HostStats {
 
     /// What happened since `earlier`.
     pub fn since(&self, earlier: &HostStats) -> HostStats {
-        let rest = HostStats {
+        let grown = |of: fn(&HostStats) -> u64| of(self).saturating_sub(of(earlier));
+        HostStats {
             yield_policy: self.yield_policy.clone(),
             visible: self.visible.clone(),
+            direct: grown(|s| s.direct),
+            queued_llc: grown(|s| s.queued_llc),
+            queued_cpu: grown(|s| s.queued_cpu),
+            queued_idle: grown(|s| s.queued_idle),
+            gang: grown(|s| s.gang),
+            idle_overdue: grown(|s| s.idle_overdue),
+            preempt: grown(|s| s.preempt),
+            keep: grown(|s| s.keep),
+            steal_llc: grown(|s| s.steal_llc),
+            plain_yield: grown(|s| s.plain_yield),
             vms: each_since(&self.vms, &earlier.vms, VmStats::since),
-            ..HostStats::default()
-        };
-        grown!(
-            self,
-            earlier,
-            HostStats {
-                direct,
-                queued_llc,
-                queued_cpu,
-                queued_idle,
-                gang,
-                idle_overdue,
-                preempt,
-                keep,
-                steal_llc,
-                plain_yield
-            },
-            rest
-        )
+            programs: each_since(&self.programs, &earlier.programs, ProgramStats::since),
+        }
     }
 
     /// Prints it for people.
@@ -193,6 +208,9 @@ impl HostStats {
         for (pid, vm) in &self.vms {
             vm.print(*pid, to)?;
         }
+        for (name, program) in self.programs.iter().filter(|(_, program)| program.runs > 0) {
+            writeln!(to, "  {name}: {} runs of {} ns", program.runs, program.run_ns / program.runs)?;
+        }
         Ok(())
     }
 }
@@ -208,54 +226,33 @@ impl TierStats {
 }
 
 impl VcpuStats {
-    /// From the words of `struct ovb_vcpu_stats`: place of the VM plus one, vCPU id, counters.
-    pub fn from_entry(words: &[u64]) -> (u32, u32, VcpuStats) {
-        let [spins, boosts, run_ns, queued_ns, spin_ns, pid, owner] =
-            std::array::from_fn(|i| words.get(i).copied().unwrap_or(0));
-        (owner as u32, (owner >> 32) as u32, VcpuStats { pid, spins, boosts, run_ns, queued_ns, spin_ns })
+    /// From an entry of the table of vCPUs: place of the VM plus one, vCPU id, counters.
+    pub fn from_entry(entry: &[u8]) -> (u32, u32, VcpuStats) {
+        let raw: intf::ovb_vcpu_stats = read(entry);
+        let mut stats = VcpuStats { pid: raw.pid, ..VcpuStats::default() };
+        stats.add(&raw);
+        (raw.vm, raw.id, stats)
     }
 
     fn since(&self, earlier: &VcpuStats) -> VcpuStats {
-        let rest = VcpuStats { pid: self.pid, ..VcpuStats::default() };
-        grown!(self, earlier, VcpuStats { spins, boosts, run_ns, queued_ns, spin_ns }, rest)
+        self.grown_since(earlier, VcpuStats { pid: self.pid, ..VcpuStats::default() })
     }
 }
 
 impl VmStats {
-    /// From the words of `struct ovb_vm_stats`.
-    pub fn from_words(pid: u32, words: &[u64]) -> VmStats {
-        const TIERS: usize = intf::OVB_TIER_COUNT as usize;
-        let at = |i: usize| words.get(i).copied().unwrap_or(0);
-        let tier = |number: usize| TierStats {
-            tried: at(5 + number),
-            delivered: at(5 + TIERS + number),
-            useful: at(5 + 2 * TIERS + number),
-        };
-        let rest: [u64; 12] = std::array::from_fn(|i| at(5 + 3 * TIERS + i));
-        let [unheard, awaited, stayed, gave_up, ipis, eois, passed_over, wait_ns, granted_ns, run_ns, ..] =
-            rest;
-        VmStats {
-            name: vm_name(pid),
-            asked: at(0),
-            delivered: at(1),
-            same_queue: at(2),
-            other_queue: at(3),
-            refused: at(4),
-            unheard,
-            awaited,
-            stayed,
-            gave_up,
-            ipis,
-            eois,
-            passed_over,
-            wait_ns,
-            granted_ns,
-            run_ns,
-            queued_ns: rest[10],
-            spin_ns: rest[11],
-            tiers: Tier::COUNTED.iter().map(|(t, number)| (t.name(), tier(*number as usize))).collect(),
-            vcpus: BTreeMap::new(),
+    /// From the counters of a VM's process, one row per CPU.
+    pub fn from_rows(pid: u32, rows: &[Vec<u8>]) -> VmStats {
+        let mut stats = VmStats { name: vm_name(pid), ..VmStats::default() };
+        for raw in rows.iter().map(|row| read::<intf::ovb_vm_stats>(row)) {
+            stats.add(&raw);
+            for (tier, number) in Tier::COUNTED {
+                let counts = stats.tiers.entry(tier.name()).or_default();
+                counts.tried += raw.tier_tried[number as usize];
+                counts.delivered += raw.tier_delivered[number as usize];
+                counts.useful += raw.tier_useful[number as usize];
+            }
         }
+        stats
     }
 
     fn since(&self, earlier: &VmStats) -> VmStats {
@@ -265,30 +262,7 @@ impl VmStats {
             vcpus: each_since(&self.vcpus, &earlier.vcpus, VcpuStats::since),
             ..VmStats::default()
         };
-        grown!(
-            self,
-            earlier,
-            VmStats {
-                asked,
-                delivered,
-                same_queue,
-                other_queue,
-                refused,
-                unheard,
-                awaited,
-                stayed,
-                gave_up,
-                ipis,
-                eois,
-                passed_over,
-                wait_ns,
-                granted_ns,
-                run_ns,
-                queued_ns,
-                spin_ns
-            },
-            rest
-        )
+        self.grown_since(earlier, rest)
     }
 
     fn print(&self, pid: u32, to: &mut impl Write) -> Result<()> {

@@ -170,7 +170,6 @@ fn entitlements(scenario: &Scenario, cpus: f64) -> Vec<f64> {
 fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64, host: &Host) -> Result<Run> {
     let mut memories = Vec::new();
     let mut vms = Vec::new();
-    let began = now_ns();
     let groups = cgroup::Groups::create(scenario.layout.cgroups, guests)?;
     for (nth, guest) in guests.iter().enumerate() {
         let vcpus = guest.vm.vcpus;
@@ -194,7 +193,6 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
     // the window is longer than asked for, and rates are still right: each is over its own window.
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
     wait_until_online(guests, &memories)?;
-    let started = now_ns();
     sleep(Duration::from_secs_f64(scenario.measure.settle_seconds * scenario.host.dilation));
     let sleeper = wakeups::Sleeper::start();
     let before = Sample::take(&memories, &vms, host.probe.as_ref());
@@ -212,10 +210,8 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
         }
     }
     run.extra.extend(sleeper.finish());
-    run.extra.insert("VMs: start ns".into(), (started - began) as f64);
-    let ended = now_ns();
+    vms.iter_mut().for_each(VmProcess::end);
     drop(vms);
-    run.extra.insert("VMs: end ns".into(), (now_ns() - ended) as f64);
     groups.remove().context("a VM's cgroup could not be removed")?;
     Ok(run)
 }

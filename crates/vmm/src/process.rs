@@ -113,11 +113,19 @@ impl VmProcess {
     }
 }
 
-impl Drop for VmProcess {
-    fn drop(&mut self) {
+impl VmProcess {
+    /// Ends it without waiting for its end, which dropping it does: several VMs that end one after the other are in each
+    /// other's way.
+    pub fn end(&mut self) {
         drop(self.stdin.take());
         // It may be gone already, and that is as good.
         let _ = self.child.kill();
+    }
+}
+
+impl Drop for VmProcess {
+    fn drop(&mut self) {
+        self.end();
         let _ = self.child.wait();
     }
 }

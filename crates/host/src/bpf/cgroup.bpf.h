@@ -128,6 +128,18 @@ static void set_active(struct cgroup *leaf, u32 weight, bool active)
 	}
 }
 
+/* A step down the tree, from a group to one in it: what is left of the effective weight (0 above
+ * the first group), and the weights that share it. */
+static __always_inline void step_down(const struct group_ctx *group, u32 *effective, u64 *total)
+{
+	u32 weight = group->weight;
+
+	*effective = *effective
+			     ? ovb_effective(*effective, weight, *total > weight ? *total : weight)
+			     : weight << OVB_EFFECTIVE_SHIFT;
+	*total = group->active_weight;
+}
+
 /* Finds a task's effective weight, see ovb_effective(), and moves it as its groups were pushed
  * since it was placed last. The root has no rivals: its members' weights count as they are. Not
  * static, so that it is verified once per program. */
@@ -156,11 +168,7 @@ __noinline u32 effective_weight(struct task_struct *p __arg_trusted,
 			break;
 		group = group_ctx(cgrp);
 		if (group) {
-			effective = effective ? ovb_effective(effective, group->weight,
-							      total > group->weight ? total
-										    : group->weight)
-					      : group->weight << OVB_EFFECTIVE_SHIFT;
-			total = group->active_weight;
+			step_down(group, &effective, &total);
 			pushed += group->pushed;
 		}
 		bpf_cgroup_release(cgrp);
@@ -225,11 +233,7 @@ static void push_groups(struct task_struct *p, struct task_ctx *taskc, u64 clock
 			break;
 		group = group_ctx(cgrp);
 		if (group) {
-			effective =
-				above ? ovb_effective(above, group->weight,
-						      total > group->weight ? total : group->weight)
-				      : group->weight << OVB_EFFECTIVE_SHIFT;
-			total = group->active_weight;
+			step_down(group, &effective, &total);
 		}
 		scratch->chain.level[at].vtime = taskc->vtime;
 		scratch->chain.level[at].weight = effective;

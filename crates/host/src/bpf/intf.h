@@ -5,6 +5,8 @@
 #ifndef OVERBOOK_HOST_INTF_H
 #define OVERBOOK_HOST_INTF_H
 
+#include "tiers.h"
+
 /* Powers of two, as they serve as masks. */
 #define OVB_MAX_CPUS 1024
 #define OVB_MAX_LLCS 64
@@ -34,7 +36,6 @@ enum ovb_relations_mode {
 	OVB_RELATIONS_PLE_KVM = 2,
 	/* policy/relations.h. */
 	OVB_RELATIONS_FULL = 3,
-	OVB_RELATIONS_MODES = 4,
 };
 
 /* Whether a VM's vCPUs run together. */
@@ -44,9 +45,6 @@ enum ovb_gang_choice {
 	/* Whatever lets the VM spin less. */
 	OVB_GANG_AUTO = 2,
 };
-
-/* enum ovb_tier of policy/tiers.h. */
-#define OVB_TIER_COUNT 6
 
 /* Counters of the whole host, per CPU. */
 enum ovb_count {
@@ -86,9 +84,9 @@ struct ovb_vm_stats {
 	unsigned long long refused;
 	/* Targets by tier: chosen instead of whom KVM chose, or without KVM's choosing anybody;
 	 * those that then ran; and after how many of these the spinner made progress. */
-	unsigned long long tier_tried[OVB_TIER_COUNT];
-	unsigned long long tier_delivered[OVB_TIER_COUNT];
-	unsigned long long tier_useful[OVB_TIER_COUNT];
+	unsigned long long tier_tried[OVB_TIERS];
+	unsigned long long tier_delivered[OVB_TIERS];
+	unsigned long long tier_useful[OVB_TIERS];
 	/* Spins for which KVM found nobody to yield to. */
 	unsigned long long unheard;
 	/* Nobody who could help was queued: the yielder went on spinning, as its IPI is being

@@ -22,8 +22,6 @@ struct task_struct___ovb {
 struct kvm_vcpu___ovb;
 
 struct kvm_lapic___ovb {
-	struct kvm_vcpu___ovb *vcpu;
-	bool irr_pending;
 	void *regs;
 } __attribute__((preserve_access_index));
 
@@ -87,35 +85,45 @@ static void *posted(struct kvm_vcpu___ovb *vcpu)
 	return NULL;
 }
 
-static void *apic_regs(struct kvm_vcpu___ovb *vcpu)
+/* Where a vCPU's interrupts can be seen. */
+struct interrupts {
+	/* Registers of its local APIC. */
+	void *regs;
+	/* Its posted interrupts; NULL on AMD. */
+	void *pir;
+};
+
+/* False if nothing can be seen. */
+static __always_inline bool see_interrupts(struct task_struct *p, struct interrupts *seen)
 {
+	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
 	struct kvm_lapic___ovb *apic;
 
-	if (!bpf_core_field_exists(vcpu->arch.apic))
-		return NULL;
+	if (!vcpu || !bpf_core_field_exists(vcpu->arch.apic))
+		return false;
 	apic = BPF_CORE_READ(vcpu, arch.apic);
-	return apic ? BPF_CORE_READ(apic, regs) : NULL;
+	if (!apic)
+		return false;
+	seen->regs = BPF_CORE_READ(apic, regs);
+	seen->pir = posted(vcpu);
+	return seen->regs;
 }
 
 /* Whether the vCPU of a thread has an interrupt to take as soon as it runs. */
 static bool has_pending_interrupt(struct task_struct *p)
 {
-	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
-	void *regs, *pir;
+	struct interrupts seen = {};
 	u64 posts = 0;
 	u32 word, i;
 
-	if (!vcpu)
+	if (!see_interrupts(p, &seen))
 		return false;
-	regs = apic_regs(vcpu);
-	if (!regs)
-		return false;
-	pir = posted(vcpu);
 	bpf_for (i, 0, APIC_WORDS) {
-		if (!bpf_probe_read_kernel(&word, sizeof(word), regs + APIC_IRR + i * 16) && word)
+		if (!bpf_probe_read_kernel(&word, sizeof(word), seen.regs + APIC_IRR + i * 16) &&
+		    word)
 			return true;
-		if (pir && i % 2 &&
-		    !bpf_probe_read_kernel(&posts, sizeof(posts), pir + i / 2 * 8) && posts)
+		if (seen.pir && i % 2 &&
+		    !bpf_probe_read_kernel(&posts, sizeof(posts), seen.pir + i / 2 * 8) && posts)
 			return true;
 	}
 	return false;
@@ -124,23 +132,19 @@ static bool has_pending_interrupt(struct task_struct *p)
 /* What the local APIC says of a vector; see enum ovb_apic_state. */
 static u32 apic_state(struct task_struct *p, u32 vector)
 {
-	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
 	u32 index = vector / 32 & 7, bit = 1u << (vector & 31), word;
-	void *regs, *pir;
+	struct interrupts seen = {};
 
-	if (!vcpu)
+	if (!see_interrupts(p, &seen))
 		return OVB_APIC_UNKNOWN;
-	regs = apic_regs(vcpu);
-	if (!regs)
-		return OVB_APIC_UNKNOWN;
-	pir = posted(vcpu);
-	if (pir && !bpf_probe_read_kernel(&word, sizeof(word), pir + index * 4) && word & bit)
+	if (seen.pir && !bpf_probe_read_kernel(&word, sizeof(word), seen.pir + index * 4) &&
+	    word & bit)
 		return OVB_APIC_PENDING;
-	if (bpf_probe_read_kernel(&word, sizeof(word), regs + APIC_IRR + index * 16))
+	if (bpf_probe_read_kernel(&word, sizeof(word), seen.regs + APIC_IRR + index * 16))
 		return OVB_APIC_UNKNOWN;
 	if (word & bit)
 		return OVB_APIC_PENDING;
-	if (bpf_probe_read_kernel(&word, sizeof(word), regs + APIC_ISR + index * 16))
+	if (bpf_probe_read_kernel(&word, sizeof(word), seen.regs + APIC_ISR + index * 16))
 		return OVB_APIC_UNKNOWN;
 	return word & bit ? OVB_APIC_PENDING : OVB_APIC_IDLE;
 }

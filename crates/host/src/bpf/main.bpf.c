@@ -71,34 +71,6 @@ static s32 claim_soft_idle(const struct task_struct *p, s32 prev_cpu)
 	return cpu;
 }
 
-s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
-{
-	struct task_ctx *taskc = task_ctx(p);
-	bool idle = false;
-	s32 cpu;
-
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
-	if (!taskc)
-		return cpu;
-	if (idle) {
-		place(p, taskc, cpu, true);
-		taskc->turn_ns = slice_ns;
-		count(OVB_COUNT_DIRECT);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
-		return cpu;
-	}
-	if (taskc->idle_class)
-		return cpu;
-	cpu = claim_soft_idle(p, prev_cpu);
-	if (cpu < 0)
-		return prev_cpu;
-	place(p, taskc, cpu, true);
-	taskc->turn_ns = slice_ns;
-	count(OVB_COUNT_DIRECT);
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, SCX_ENQ_PREEMPT);
-	return cpu;
-}
-
 /* Among so many CPUs, from its last one on, somebody is sought whom a woken task may preempt. */
 #define VICTIMS 64
 
@@ -117,14 +89,15 @@ struct {
 	__type(value, struct victim);
 } victims SEC(".maps");
 
-/* Preempts whoever can wait best, if his deadline is late enough against that of a woken task. */
-static void preempt_latest(const struct task_struct *p, const struct task_ctx *taskc, s32 prev_cpu)
+/* CPU of whoever can wait best on an LLC, if his deadline is late enough against that of a woken
+ * task; −1 if it is not. */
+static s32 latest_cpu(const struct task_struct *p, const struct task_ctx *taskc, s32 prev_cpu)
 {
 	u32 zero = 0, llc = llc_of(prev_cpu), i, cpu;
 	struct victim *victim = bpf_map_lookup_elem(&victims, &zero);
 
 	if (!victim)
-		return;
+		return -1;
 	victim->found = 0;
 	bpf_for (i, 0, VICTIMS) {
 		struct cpu_ctx *cpuc;
@@ -145,9 +118,51 @@ static void preempt_latest(const struct task_struct *p, const struct task_ctx *t
 	}
 	if (!victim->found ||
 	    !ovb_vtime_before(taskc->deadline + preempt_margin_ns, victim->deadline))
-		return;
-	count(OVB_COUNT_PREEMPT);
-	scx_bpf_kick_cpu(victim->cpu, SCX_KICK_PREEMPT);
+		return -1;
+	return victim->cpu;
+}
+
+/* Whether a task would be the first in an LLC's queue. */
+static bool goes_first(const struct task_ctx *taskc, s32 cpu)
+{
+	u64 first;
+
+	return !first_deadline(llc_dsq(llc_of(cpu)), &first) ||
+	       ovb_vtime_before(taskc->deadline, first);
+}
+
+s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	bool idle = false;
+	s32 cpu;
+
+	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	if (!taskc)
+		return cpu;
+	if (idle) {
+		place(p, taskc, cpu, true);
+		taskc->turn_ns = slice_ns;
+		count(OVB_COUNT_DIRECT);
+		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
+		return cpu;
+	}
+	if (taskc->idle_class)
+		return cpu;
+	cpu = claim_soft_idle(p, prev_cpu);
+	place(p, taskc, cpu < 0 ? prev_cpu : cpu, true);
+	if (cpu < 0) {
+		/* Past the queue, as it would be taken from there at once. */
+		cpu = latest_cpu(p, taskc, prev_cpu);
+		if (cpu < 0 || !goes_first(taskc, cpu))
+			return prev_cpu;
+		count(OVB_COUNT_PREEMPT);
+	} else {
+		count(OVB_COUNT_DIRECT);
+	}
+	taskc->turn_ns = slice_ns;
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, SCX_ENQ_PREEMPT);
+	return cpu;
 }
 
 /* Tells a CPU that it should look at its queues: one that has nothing better to do, or, after a
@@ -179,7 +194,11 @@ static void notify(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool 
 	if (!woken || taskc->idle_class)
 		return;
 	if (!is_pinned(p)) {
-		preempt_latest(p, taskc, cpu);
+		idle = latest_cpu(p, taskc, cpu);
+		if (idle >= 0) {
+			count(OVB_COUNT_PREEMPT);
+			scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
+		}
 		return;
 	}
 	cpuc = cpu_ctx_of(cpu);
@@ -288,7 +307,11 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struc
 	prevc->turn_ns = slice_ns;
 	prevc->overtime = false;
 	cpuc->deadline = prevc->deadline;
-	if (!prevc->idle_class)
+	/* Somebody may have claimed this CPU and then run elsewhere; there is no switch that would
+	 * tell. */
+	if (prevc->idle_class)
+		mark_soft_idle(cpu, true);
+	else
 		advance_clocks(prev, prevc, cpuc, cpu);
 	scx_bpf_task_set_slice(prev, slice_ns);
 }

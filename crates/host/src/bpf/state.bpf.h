@@ -11,7 +11,6 @@
 #include "published_ipi.h"
 #include "relations.h"
 #include "request.h"
-#include "tiers.h"
 #include "weight.h"
 
 /* include/uapi/linux/sched.h */

@@ -111,7 +111,7 @@ static bool stay(struct task_struct *from, struct vm_ctx *vmc, u64 now)
 static void bump(unsigned long long *counters, u32 tier)
 {
 	barrier_var(tier);
-	if (tier < OVB_TIER_COUNT)
+	if (tier < OVB_TIERS)
 		counters[tier]++;
 }
 
