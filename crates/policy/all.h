@@ -12,6 +12,7 @@
 #include "ratelimit.h"
 #include "relations.h"
 #include "request.h"
+#include "stay.h"
 #include "strict.h"
 #include "tiers.h"
 #include "types.h"

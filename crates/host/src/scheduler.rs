@@ -10,8 +10,9 @@ use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
 use crate::stats::{HostStats, TierStats, VcpuStats, VmStats};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::{Parser, ValueEnum};
-use libbpf_rs::{Link, MapCore, MapFlags, OpenObject};
+use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject};
 use scx_stats::prelude::*;
+use scx_utils::compat;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 use scx_utils::{Topology, UserExitInfo, scx_ops_load, scx_ops_open, uei_exited};
 use std::collections::BTreeMap;
@@ -94,6 +95,9 @@ impl<'a> Scheduler<'a> {
                 format!("CPU {cpu} is beyond the {} that this scheduler knows", intf::OVB_MAX_CPUS)
             })?;
             *slot = nth as u32;
+            if let Some(cpus) = rodata.llc_cpus.get_mut(nth) {
+                *cpus += 1;
+            }
         }
         if rodata.nr_llcs > intf::OVB_MAX_LLCS {
             bail!(
@@ -101,6 +105,13 @@ impl<'a> Scheduler<'a> {
                 rodata.nr_llcs,
                 intf::OVB_MAX_LLCS
             );
+        }
+        let late = taken_is_seen_at_switches();
+        skel.progs.cpu_taken.set_autoload(late);
+        skel.progs.overbook_cpu_release.set_autoload(!late);
+        if !late {
+            let program = skel.progs.overbook_cpu_release.as_libbpf_object().as_ptr();
+            skel.struct_ops.overbook_ops_mut().cpu_release = program;
         }
         let visible = Visibility::detect();
         // Programs on a module's functions can be loaded only where the module is.
@@ -156,6 +167,7 @@ impl<'a> Scheduler<'a> {
         self.link = Some(link?);
         let progs = &self.skel.progs;
         let mut wanted = Vec::new();
+        wanted.extend(taken_is_seen_at_switches().then_some(&progs.cpu_taken));
         if self.visible != Visibility::NoKvm {
             wanted.push(&progs.spin_begins);
             wanted.extend(options.spin_probe.then_some(&progs.spin_ends));
@@ -168,7 +180,7 @@ impl<'a> Scheduler<'a> {
         }
         for program in wanted {
             let link = program.attach().with_context(|| {
-                format!("cannot probe KVM ({}): is kvm being unloaded?", program.name().to_string_lossy())
+                format!("cannot attach probe {}: is kvm being unloaded?", program.name().to_string_lossy())
             })?;
             self.probes.push(link);
         }
@@ -281,6 +293,13 @@ impl<'a> Scheduler<'a> {
         }
         Ok(all)
     }
+}
+
+/// Whether the kernel (6.19 and later) takes tasks back from a CPU at any time; see `taken.bpf.h`.
+fn taken_is_seen_at_switches() -> bool {
+    ["scx_bpf_dsq_reenq", "scx_bpf_reenqueue_local___v2"]
+        .iter()
+        .any(|kfunc| compat::ksym_exists(kfunc).unwrap_or(false))
 }
 
 fn words_of(row: &[u8]) -> Vec<u64> {

@@ -267,12 +267,14 @@ impl VmStats {
 
     fn print(&self, pid: u32, to: &mut impl Write) -> Result<()> {
         let s = |ns: u64| ns as f64 / 1e9;
+        let wanted_ns = (self.run_ns + self.queued_ns).max(1);
         writeln!(
             to,
-            "  {} [{pid}]: {:.3} s run, {:.3} s queued, {:.3} s spun, {:.3} s granted; yields {} delivered {} \
-             passed over {} refused {}; unheard {} awaited {} stayed {} gave up {}; IPIs {}",
+            "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued, {:.3} s spun, {:.3} s granted; yields {} \
+             delivered {} passed over {} refused {}; unheard {} awaited {} stayed {} gave up {}; IPIs {}",
             self.name,
             s(self.run_ns),
+            self.run_ns * 100 / wanted_ns,
             s(self.queued_ns),
             s(self.spin_ns),
             s(self.granted_ns),

@@ -69,6 +69,8 @@ pure! {
     burst = ovb_burst(mean: u64, ran: u64, slice: u64) -> u64;
     /// `request.h`: ns that a task asks for.
     request = ovb_request(mean: u64, ran: u64, slice: u64) -> u64;
+    /// `stay.h`: members of a set.
+    popcount = ovb_popcount(bits: u64) -> u32;
     /// `proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
     share = ovb_share(weight: u32, total: u32) -> u32;
 }
@@ -83,6 +85,12 @@ pub fn forfeit(place: &mut Place, now: u64, weighted_slice: u64) -> bool {
 pub fn strict_accepts(target: u64, rival: u64, gran: u64) -> bool {
     // SAFETY: as in `pure!`.
     unsafe { ffi::ovb_strict_accepts(target, rival, gran) != 0 }
+}
+
+/// `stay.h`: whether a VM that runs so many vCPUs is within its share.
+pub fn stay_within_share(running: u32, vcpus: u32, cpus: u32, queued: u32) -> bool {
+    // SAFETY: as in `pure!`.
+    unsafe { ffi::ovb_stay_within_share(running, vcpus, cpus, queued) != 0 }
 }
 
 /// `handoff.h`: who pays for `used` ns of a grant.

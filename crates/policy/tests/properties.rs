@@ -130,6 +130,16 @@ proptest! {
     }
 
     #[test]
+    fn a_waiter_stays_within_its_share(bits: u64, running in 1u32..1000, vcpus in 1u32..1000, cpus in 1u32..1024, queued in 0u32..60_000) {
+        prop_assert_eq!(popcount(bits), bits.count_ones());
+        let share = f64::from(cpus) * f64::from(vcpus) / f64::from(cpus + queued);
+        prop_assert_eq!(stay_within_share(running, vcpus, cpus, queued), f64::from(running) <= share + 1e-9);
+        // Nobody waits: all may spin. Whoever runs more may not stay where one who runs fewer may not.
+        prop_assert!(stay_within_share(running.min(vcpus), vcpus, cpus, 0));
+        prop_assert!(stay_within_share(running, vcpus, cpus, queued) || !stay_within_share(running + 1, vcpus, cpus, queued));
+    }
+
+    #[test]
     fn common_ancestors_are_common_and_lowest(shared in 1u32..4, y in 1u32..4, t in 1u32..4) {
         // Queues of the shared part have low numbers, the others are unique to their task.
         let chain = |own: u32, mark: u64| {

@@ -40,6 +40,7 @@ UEI_DEFINE(uei);
 #include "cgroup.bpf.h"
 #include "place.bpf.h"
 #include "gang.bpf.h"
+#include "taken.bpf.h"
 #include "yield.bpf.h"
 
 static void mark_soft_idle(s32 cpu, bool idle)

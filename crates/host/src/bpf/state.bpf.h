@@ -21,6 +21,8 @@ const volatile u32 nr_cpus = 1;
 const volatile u32 nr_llcs = 1;
 /* LLC of every CPU, 0 to nr_llcs − 1. */
 const volatile u32 cpu_llc[OVB_MAX_CPUS];
+/* CPUs of every LLC. */
+const volatile u32 llc_cpus[OVB_MAX_LLCS];
 /*
  * What follows may be changed while running.
  */

@@ -14,6 +14,7 @@
 #include "handoff.h"
 #include "place.bpf.h"
 #include "select.bpf.h"
+#include "stay.h"
 #include "strict.h"
 
 /* A nomination that no dispatch has used within this time is forgotten. */
@@ -93,10 +94,18 @@ static bool hand_over(struct task_struct *from, struct task_ctx *fromc, struct t
 
 /*
  * Nobody in the queues can help. One waiter per VM goes on spinning for a moment, so that somebody
- * takes a lock as soon as it is free; the others give up their turns. True if this one stays.
+ * takes a lock as soon as it is free, if the VM is within its share; the others give up their
+ * turns. True if this one stays.
  */
-static bool stay(struct task_struct *from, struct vm_ctx *vmc, u64 now)
+static bool stay(struct task_struct *from, struct vm_ctx *vmc, u32 llc, u64 now)
 {
+	u32 running = vmc->at.alive, i;
+
+	for (i = 0; i < MASK_WORDS; i++)
+		running -= ovb_popcount(vmc->at_work[i] | vmc->waiting[i]);
+	if (!ovb_stay_within_share(running, vmc->at.alive, llc_cpus[bounded(llc, OVB_MAX_LLCS)],
+				   scx_bpf_dsq_nr_queued(llc_dsq(llc))))
+		return false;
 	if (now - vmc->hot_at >= HOT_NS) {
 		vmc->hot = from->pid;
 		vmc->hot_since = now;
@@ -218,7 +227,7 @@ __noinline int direct(u32 kvm_choice)
 		/* KVM's choice is running, or about to, or may not run here. */
 		stats->refused++;
 		return REFUSED;
-	} else if (stay(from, vmc, now)) {
+	} else if (stay(from, vmc, llc_of(s->cpu), now)) {
 		stats->stayed++;
 		return STAY;
 	} else {
