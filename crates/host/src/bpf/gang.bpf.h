@@ -25,26 +25,6 @@ static bool wants_gang(u32 vm)
 	return vmc && (gang_choice == OVB_GANG_ON || vmc->gang.mode == OVB_GANG_TOGETHER);
 }
 
-/* Counts a VM's queued vCPUs. Counted in memory, here and below: of a variable the verifier would
- * follow every value. */
-static void count_queued(const struct vm_ctx *vmc, struct gang_turn *turn)
-{
-	u32 word, i;
-
-	turn->wanted = 0;
-	bpf_for (word, 0, MASK_WORDS) {
-		u64 bits = vmc->at_work[bounded(word, MASK_WORDS)] |
-			   vmc->waiting[bounded(word, MASK_WORDS)];
-
-		bpf_for (i, 0, 64) {
-			if (!bits)
-				break;
-			bits &= bits - 1;
-			turn->wanted++;
-		}
-	}
-}
-
 /* Makes CPUs of an LLC that run other VMs' vCPUs look for one of this VM: turns end at ticks, and
  * CPUs that change over one after the other are no gang. */
 __noinline int call_gang(u32 llc, u32 vm)
@@ -55,7 +35,8 @@ __noinline int call_gang(u32 llc, u32 vm)
 
 	if (!vmc)
 		return 0;
-	count_queued(vmc, turn);
+	/* In memory: the verifier would follow every value of a variable. */
+	turn->wanted = nr_queued_vcpus(vmc);
 	bpf_for (cpu, 0, nr_cpus) {
 		struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
 

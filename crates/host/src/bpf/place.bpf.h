@@ -86,6 +86,18 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 			  weighted(taskc, ovb_request(taskc->burst_ns, taskc->ran_ns, slice_ns));
 }
 
+/* Deadline of the first task in a queue; false if there is none. Not inlined: the compiler would
+ * fold the tests of two such pointers into one bitwise operation, which the verifier forbids. */
+static __noinline bool first_deadline(u64 dsq, u64 *deadline)
+{
+	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+
+	if (!first)
+		return false;
+	*deadline = first->scx.dsq_vtime;
+	return true;
+}
+
 /* Gives a donor back what was not used of its grant. Queued or running meanwhile: the deadline by
  * which it is queued stays as it was. */
 static void refund(u32 pid, u64 ns)

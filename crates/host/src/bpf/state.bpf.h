@@ -11,6 +11,7 @@
 #include "published_ipi.h"
 #include "relations.h"
 #include "request.h"
+#include "stay.h"
 #include "weight.h"
 
 /* include/uapi/linux/sched.h */

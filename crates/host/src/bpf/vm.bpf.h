@@ -69,6 +69,16 @@ static u32 mask_next(const u64 *mask, u32 start)
 	return OVB_MAX_VCPUS;
 }
 
+/* vCPUs of a VM that are queued. */
+static u32 nr_queued_vcpus(const struct vm_ctx *vmc)
+{
+	u32 n = 0, i;
+
+	for (i = 0; i < MASK_WORDS; i++)
+		n += ovb_popcount(vmc->at_work[i] | vmc->waiting[i]);
+	return n;
+}
+
 /* Takes an entry of the table of VMs for a process, with one vCPU too many. Returns its place plus
  * one, 0 if there is none. */
 static u32 take_vm(u32 pid)

@@ -14,7 +14,6 @@
 #include "handoff.h"
 #include "place.bpf.h"
 #include "select.bpf.h"
-#include "stay.h"
 #include "strict.h"
 
 /* A nomination that no dispatch has used within this time is forgotten. */
@@ -99,10 +98,8 @@ static bool hand_over(struct task_struct *from, struct task_ctx *fromc, struct t
  */
 static bool stay(struct task_struct *from, struct vm_ctx *vmc, u32 llc, u64 now)
 {
-	u32 running = vmc->at.alive, i;
+	u32 running = vmc->at.alive - nr_queued_vcpus(vmc);
 
-	for (i = 0; i < MASK_WORDS; i++)
-		running -= ovb_popcount(vmc->at_work[i] | vmc->waiting[i]);
 	if (!ovb_stay_within_share(running, vmc->at.alive, llc_cpus[bounded(llc, OVB_MAX_LLCS)],
 				   scx_bpf_dsq_nr_queued(llc_dsq(llc))))
 		return false;
@@ -352,18 +349,6 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 	}
 	bpf_preempt_enable();
 	return 0;
-}
-
-/* Deadline of the first task in a queue; false if there is none. Not inlined: the compiler would
- * fold the tests of two such pointers into one bitwise operation, which the verifier forbids. */
-static __noinline bool first_deadline(u64 dsq, u64 *deadline)
-{
-	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
-
-	if (!first)
-		return false;
-	*deadline = first->scx.dsq_vtime;
-	return true;
 }
 
 /* Whether the rule lets the nominee run now, `earliest` being the deadline that it must beat. */
