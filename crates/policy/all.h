@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Every policy header, for the Rust bindings. */
+#include "cores.h"
 #include "credit.h"
 #include "deboost.h"
 #include "forfeit.h"
@@ -13,6 +14,7 @@
 #include "relations.h"
 #include "request.h"
 #include "stay.h"
+#include "steal.h"
 #include "strict.h"
 #include "tiers.h"
 #include "types.h"

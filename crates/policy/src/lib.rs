@@ -9,6 +9,7 @@ mod ffi {
 
 pub mod gang;
 pub mod relations;
+pub mod steal;
 
 pub use ffi::{
     OVB_DEBOOST_INTERVAL_NS, OVB_DEBOOST_REVERSAL_NS, OVB_EFFECTIVE_NICE_0, OVB_MAX_LEVELS, OVB_SHARE_ONE,

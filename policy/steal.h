@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Steal monitor: how many cores a guest should use, from what it got and what was stolen from it in
+ * each period (facts.md A7, A8). Pure: the same samples give the same decisions, so that a recorded
+ * trace can be replayed.
+ *
+ * Two governors. `step` is the published rule: one core fewer while steal is above `high`, one more
+ * while it is not above `low`. `proportional` (ours) goes at once to as many cores as the host gave
+ * CPUs, takes a shrink back if it cost CPU time, and grows by 1, 2, 4, … once steal has been low
+ * for long.
+ *
+ * Why the shrink may cost. A host that shares by vCPU (all in one group) gives a guest that runs
+ * fewer vCPUs less, and its neighbours more. Such a host does not reward who asks for less, so we
+ * stop doing it: CPU time is compared before and after. Where every VM has a group of its own, as
+ * libvirt makes them, fewer vCPUs get the same CPU time, and the guest keeps what it packs.
+ */
+#ifndef OVERBOOK_POLICY_STEAL_H
+#define OVERBOOK_POLICY_STEAL_H
+
+#include "types.h"
+
+/* Ratios and CPUs are in these parts: 10000 is one CPU, or all of what is looked at. */
+#define OVB_STEAL_ONE 10000u
+
+enum ovb_governor {
+	OVB_GOVERNOR_STEP = 0,
+	OVB_GOVERNOR_PROPORTIONAL = 1,
+};
+
+struct ovb_steal_rules {
+	/* enum ovb_governor. */
+	ovb_u32 governor;
+	/* Hundredths of a percent, 0 to 10000, low <= high. Steal must exceed `high`, strictly, and
+	 * not exceed `low`. */
+	ovb_u32 low;
+	ovb_u32 high;
+	/* Consecutive samples that must agree before anything changes, 1 to 100 (A8 [I]: 2). */
+	ovb_u32 agree;
+	/* Samples of low steal before `proportional` grows, 1 to 1000. */
+	ovb_u32 quiet;
+	/* Cores at least, 1 or more. */
+	ovb_u32 floor;
+};
+
+/* What happened in a period. */
+struct ovb_steal_sample {
+	ovb_u64 elapsed_ns;
+	/* Summed over all CPUs: CPU time that the guest had, and that it was owed and did not have.
+	 */
+	ovb_u64 run_ns;
+	ovb_u64 steal_ns;
+	/* CPUs of all cores, and of the preferred ones, at least 1. */
+	ovb_u32 cpus;
+	ovb_u32 preferred;
+};
+
+enum ovb_steal_direction {
+	OVB_STEAL_HOLD = 0,
+	OVB_STEAL_SHRINK = 1,
+	OVB_STEAL_GROW = 2,
+};
+
+/* Zero at start, and whenever the cores change by another hand (hotplug, a mask set by the user):
+ * what was learnt is about other cores then (A9). */
+struct ovb_steal_state {
+	/* Where the last samples pointed, and how many of them. */
+	ovb_u32 direction;
+	ovb_u32 agreed;
+	/* Most cores that any of the agreeing samples asked for. */
+	ovb_u32 target;
+	/* Cores that the next growth adds; 0 means 1. */
+	ovb_u32 stride;
+	/* Doublings of `quiet`: growths that were followed by steal. */
+	ovb_u32 patience;
+	/* The last change was a growth. */
+	ovb_u32 grown;
+	/* The last shrink: cores and CPU time (of OVB_STEAL_ONE) before it, and samples until it is
+	 * judged; 0 if there is nothing to judge. */
+	ovb_u32 before_cores;
+	ovb_u32 before_run;
+	ovb_u32 judge;
+	/* Samples for which nothing shrinks, and doublings of that time. */
+	ovb_u32 hold;
+	ovb_u32 regrets;
+};
+
+/* A shrink that lost CPU time is not tried again for so many samples; then for twice as many. */
+#define OVB_STEAL_HOLD_SAMPLES 16u
+#define OVB_STEAL_DOUBLINGS    6u
+
+/* part · 10000 ÷ whole, saturating; 0 if whole is 0. Off by one part in 2^17 at most. */
+static inline ovb_u32 ovb_steal_ratio(ovb_u64 part, ovb_u64 whole)
+{
+	ovb_u32 times, rest, divisor;
+
+	while (whole > 0x3ffff) {
+		part >>= 1;
+		whole >>= 1;
+	}
+	if (!whole)
+		return 0;
+	if (part > 0xffffffffu)
+		return ~0u;
+	divisor = (ovb_u32)whole;
+	times = (ovb_u32)part / divisor;
+	rest = (ovb_u32)part % divisor;
+	if (times >= ~0u / OVB_STEAL_ONE)
+		return ~0u;
+	return times * OVB_STEAL_ONE + rest * OVB_STEAL_ONE / divisor;
+}
+
+/* Steal in hundredths of a percent of so many CPUs. */
+static inline ovb_u32 ovb_steal_of(const struct ovb_steal_sample *sample, ovb_u32 cpus)
+{
+	return ovb_steal_ratio(sample->steal_ns, sample->elapsed_ns * (cpus ? cpus : 1));
+}
+
+/*
+ * Cores of `cores` that the host serves: the share of what was wanted that was given, rounded up,
+ * but for a sixteenth of a core. At least 1. cores is below 2^16.
+ */
+static inline ovb_u32 ovb_steal_served(const struct ovb_steal_sample *sample, ovb_u32 cores)
+{
+	ovb_u32 given = ovb_steal_ratio(sample->run_ns, sample->run_ns + sample->steal_ns);
+	ovb_u32 whole, rest;
+
+	/* Nobody wanted anything. */
+	if (!(sample->run_ns | sample->steal_ns))
+		return cores ? cores : 1;
+	whole = cores * given / OVB_STEAL_ONE;
+	rest = cores * given % OVB_STEAL_ONE;
+	if (rest > OVB_STEAL_ONE / 16)
+		whole++;
+	return whole ? whole : 1;
+}
+
+static inline ovb_u32 ovb_steal_clamp(ovb_u32 cores, ovb_u32 floor, ovb_u32 all)
+{
+	if (cores < floor)
+		cores = floor;
+	if (cores < 1)
+		cores = 1;
+	return cores > all ? all : cores;
+}
+
+/* Takes a sample's direction into account; true if enough of them agree. */
+static inline int ovb_steal_agree(struct ovb_steal_state *state, ovb_u32 direction, ovb_u32 enough)
+{
+	if (state->direction != direction) {
+		state->direction = direction;
+		state->agreed = 0;
+		state->target = 0;
+	}
+	if (state->agreed < 0xffff)
+		state->agreed++;
+	return direction != OVB_STEAL_HOLD && state->agreed >= enough;
+}
+
+/* The published rule. */
+static inline ovb_u32 ovb_steal_step(struct ovb_steal_state *state,
+				     const struct ovb_steal_rules *rules,
+				     const struct ovb_steal_sample *sample, ovb_u32 cores,
+				     ovb_u32 all)
+{
+	ovb_u32 steal = ovb_steal_of(sample, sample->cpus);
+	ovb_u32 direction = steal > rules->high	 ? OVB_STEAL_SHRINK
+			    : steal > rules->low ? OVB_STEAL_HOLD
+						 : OVB_STEAL_GROW;
+
+	if (!ovb_steal_agree(state, direction, rules->agree))
+		return cores;
+	state->agreed = 0;
+	return ovb_steal_clamp(direction == OVB_STEAL_SHRINK ? cores - 1 : cores + 1, rules->floor,
+			       all);
+}
+
+/* Whether the last shrink cost CPU time that the guest still wants: an eighth less than before,
+ * while seven eighths of what is preferred are wanted. */
+static inline int ovb_steal_regrets(const struct ovb_steal_state *state,
+				    const struct ovb_steal_sample *sample)
+{
+	ovb_u32 run = ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
+	ovb_u32 wanted = ovb_steal_ratio(sample->run_ns + sample->steal_ns,
+					 sample->elapsed_ns * sample->preferred);
+
+	return run < state->before_run - state->before_run / 8 &&
+	       wanted >= OVB_STEAL_ONE - OVB_STEAL_ONE / 8;
+}
+
+/* A rule of ours; see above. */
+static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
+					     const struct ovb_steal_rules *rules,
+					     const struct ovb_steal_sample *sample, ovb_u32 cores,
+					     ovb_u32 all)
+{
+	ovb_u32 steal = ovb_steal_of(sample, sample->preferred), target, wait;
+
+	if (state->judge && !--state->judge && ovb_steal_regrets(state, sample)) {
+		state->hold = OVB_STEAL_HOLD_SAMPLES << state->regrets;
+		if (state->regrets < OVB_STEAL_DOUBLINGS)
+			state->regrets++;
+		state->agreed = 0;
+		return ovb_steal_clamp(state->before_cores, rules->floor, all);
+	}
+	if (state->hold)
+		state->hold--;
+	if (steal > rules->high && !state->hold) {
+		int enough = ovb_steal_agree(state, OVB_STEAL_SHRINK, rules->agree);
+
+		/* The most that any of the samples asked for. */
+		target = ovb_steal_clamp(ovb_steal_served(sample, cores), rules->floor, all);
+		if (target > state->target)
+			state->target = target;
+		if (!enough || state->target >= cores)
+			return cores;
+		target = state->target;
+		/* Steal right after a growth: the next one waits for longer. */
+		if (state->grown && state->patience < OVB_STEAL_DOUBLINGS)
+			state->patience++;
+		state->grown = 0;
+		state->stride = 0;
+		state->before_cores = cores;
+		state->before_run = ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
+		/* The first sample after a change is of both sizes. */
+		state->judge = rules->agree + 1;
+		state->agreed = 0;
+		state->target = 0;
+		return target;
+	}
+	if (steal > rules->low) {
+		ovb_steal_agree(state, OVB_STEAL_HOLD, 1);
+		return cores;
+	}
+	wait = state->stride ? rules->agree : rules->quiet << state->patience;
+	if (!ovb_steal_agree(state, OVB_STEAL_GROW, wait))
+		return cores;
+	/* It lasts with as many cores as were too many once: the host has changed. */
+	if (cores >= state->before_cores)
+		state->patience = 0;
+	if (cores >= all)
+		return cores;
+	if (!state->stride)
+		state->stride = 1;
+	target = cores + state->stride;
+	if (state->stride < 0x8000)
+		state->stride *= 2;
+	state->grown = 1;
+	state->judge = 0;
+	state->agreed = 0;
+	return ovb_steal_clamp(target, rules->floor, all);
+}
+
+/*
+ * Cores to prefer after a sample, of `all` (1 to 65535), `cores` of which are preferred now. The
+ * result is from rules->floor (at most all) to all.
+ */
+static inline ovb_u32 ovb_steal_decide(struct ovb_steal_state *state,
+				       const struct ovb_steal_rules *rules,
+				       const struct ovb_steal_sample *sample, ovb_u32 cores,
+				       ovb_u32 all)
+{
+	/* A period without time says nothing. */
+	if (!sample->elapsed_ns)
+		return ovb_steal_clamp(cores, rules->floor, all);
+	cores = rules->governor == OVB_GOVERNOR_STEP
+			? ovb_steal_step(state, rules, sample, cores, all)
+			: ovb_steal_proportional(state, rules, sample, cores, all);
+	return ovb_steal_clamp(cores, rules->floor, all);
+}
+
+#endif
