@@ -3,7 +3,8 @@
 //!
 //! * [`Options`]: the command line, with the flags that sched_ext users expect.
 //! * [`preflight`]: refuses, in one sentence, where the scheduler could not do what it promises.
-//! * [`scheduler`]: the life cycle: load, attach, serve, restart after hotplug, unload.
+//! * [`scheduler`]: the scheduler as the kernel has it, for `overbook guest` too.
+//! * [`run`]: serve, restart after hotplug, do as the lab says.
 //! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
 
 pub mod costs;
@@ -11,6 +12,7 @@ pub mod kvm;
 mod options;
 pub mod preflight;
 pub mod scheduler;
+mod serve;
 pub mod stats;
 
 #[allow(
@@ -33,4 +35,4 @@ mod intf {
 }
 
 pub use options::{Options, YieldPolicy};
-pub use scheduler::run;
+pub use serve::run;

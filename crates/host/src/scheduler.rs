@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Life cycle: load, attach, serve statistics, restart after hotplug, unload.
+//! The scheduler as the kernel has it: load, attach, tune, read, unload.
 
-use crate::costs::{self, Counting, ProgramStats};
+use crate::costs::{self, Counting};
 use crate::intf;
 use crate::kvm::Visibility;
 use crate::options::{Options, Relations, YieldPolicy};
-use crate::preflight;
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
-use crate::stats::{HostStats, TierStats, VcpuStats, VmStats};
-use anyhow::{Context, Result, anyhow, bail};
-use clap::{Parser, ValueEnum};
-use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject};
-use scx_stats::prelude::*;
+use crate::stats::{HostStats, VcpuStats, VmStats};
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject, ProgramInput};
 use scx_utils::compat;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 use scx_utils::{Topology, UserExitInfo, scx_ops_load, scx_ops_open, uei_exited};
@@ -19,15 +17,18 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 
-/// How often the loader looks whether the kernel has unloaded the scheduler.
-const POLL: Duration = Duration::from_millis(100);
+/// What the scheduler is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// A host's: CPUs are alike.
+    Host,
+    /// A guest's: some CPUs may be preferred to others ([`Scheduler::prefer`]).
+    Guest,
+}
 
 /// The scheduler as it is loaded; dropping it gives all tasks back to EEVDF.
-struct Scheduler<'a> {
+pub struct Scheduler<'a> {
     skel: BpfSkel<'a>,
     link: Option<Link>,
     /// The probes on KVM.
@@ -36,50 +37,16 @@ struct Scheduler<'a> {
     counting: Option<Counting>,
 }
 
-/// `overbook host`, until `stop` is raised or the kernel unloads the scheduler.
-///
-/// # Errors
-/// The host does not qualify (see [`preflight::check`]), the kernel refuses the scheduler, or it was unloaded for
-/// an error; one sentence each.
-pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
-    if options.help_stats {
-        let data = stats_server_data();
-        return data.describe_meta(&mut std::io::stdout(), None);
-    }
-    if let Some(seconds) = options.monitor {
-        return monitor(seconds, stop);
-    }
-    if let Some(policy) = options.switch {
-        return switch(policy);
-    }
-    preflight::check()?;
-    options.check()?;
-    if options.hold {
-        return hold(options);
-    }
-    let mut previous = HostStats::default();
-    loop {
-        // Every load needs an object of its own.
-        let mut object = MaybeUninit::uninit();
-        let mut scheduler = Scheduler::load(options, &mut object)?;
-        scheduler.attach(options)?;
-        let exit = scheduler.serve(options, stop, &mut previous)?;
-        if scheduler.outdated() {
-            log::info!("kvm was loaded: loading again");
-            continue;
-        }
-        if !exit.should_restart() {
-            if options.json {
-                println!("{}", serde_json::to_string(&previous)?);
-            }
-            return exit.report();
-        }
-        log::info!("CPUs came or went: loading again");
-    }
-}
-
 impl<'a> Scheduler<'a> {
-    fn load(options: &Options, object: &'a mut MaybeUninit<OpenObject>) -> Result<Scheduler<'a>> {
+    /// Loads the scheduler; nothing is scheduled by it yet.
+    ///
+    /// # Errors
+    /// The topology cannot be read or is larger than the scheduler's tables, or the kernel refuses.
+    pub fn load(
+        mode: Mode,
+        options: &Options,
+        object: &'a mut MaybeUninit<OpenObject>,
+    ) -> Result<Scheduler<'a>> {
         scx_utils::try_set_rlimit_infinity();
         quiet();
         let topology = Topology::new().context("cannot read the CPUs' topology from sysfs")?;
@@ -105,6 +72,11 @@ impl<'a> Scheduler<'a> {
                 rodata.nr_llcs,
                 intf::OVB_MAX_LLCS
             );
+        }
+        rodata.may_prefer = mode == Mode::Guest;
+        if mode == Mode::Guest {
+            // What may not stay on a CPU is queued, even if nobody else wants that CPU.
+            skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ENQ_LAST;
         }
         let late = taken_is_seen_at_switches();
         skel.progs.cpu_taken.set_autoload(late);
@@ -153,12 +125,16 @@ impl<'a> Scheduler<'a> {
         self.switch(options.yield_policy)
     }
 
+    /// State that starts with values other than zero.
     fn data(&mut self) -> Result<&mut types::data> {
         self.skel.maps.data_data.as_deref_mut().context("the scheduler's object has no state")
     }
 
     /// Starts to schedule.
-    fn attach(&mut self, options: &Options) -> Result<()> {
+    ///
+    /// # Errors
+    /// The kernel refuses, as another scheduler is loaded, or the probes cannot be attached.
+    pub fn attach(&mut self, options: &Options) -> Result<()> {
         self.tune(options)?;
         self.counting = options.costs.then(Counting::start).transpose()?;
         // Not by scx_utils' macro, which attaches the probes for good: the lab detaches them too.
@@ -188,66 +164,81 @@ impl<'a> Scheduler<'a> {
     }
 
     /// Gives all tasks back to EEVDF, and says what happened.
-    fn detach(&mut self) -> Result<HostStats> {
+    ///
+    /// # Errors
+    /// It had been unloaded before, for an error.
+    pub fn detach(&mut self) -> Result<HostStats> {
         let stats = self.stats()?;
-        self.probes.clear();
-        self.link.take();
-        scx_utils::uei_read!(&self.skel, uei).report()?;
+        self.leave().report()?;
         Ok(stats)
     }
 
-    /// Serves until the end, and says why it ended. `total` is left with the last statistics.
-    fn serve(
-        &mut self,
-        options: &Options,
-        stop: &Arc<AtomicBool>,
-        total: &mut HostStats,
-    ) -> Result<UserExitInfo> {
-        let server = StatsServer::<Request, HostStats>::new(stats_server_data()).launch();
-        // Without a server the scheduler is as good; another user of the socket must not stop it.
-        let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
-        let mut shown = HostStats::default();
-        let mut due = Instant::now();
-        while !stop.load(Ordering::Relaxed) && !uei_exited!(&self.skel, uei) && !self.outdated() {
-            match &server {
-                Some(server) => {
-                    let (answers, requests) = server.channels();
-                    if let Ok(request) = requests.recv_timeout(POLL) {
-                        if let Request::Switch(policy) = request {
-                            self.switch(policy)?;
-                        }
-                        answers.send(self.stats()?)?;
-                    }
-                }
-                None => std::thread::sleep(POLL),
-            }
-            if let Some(seconds) = options.stats
-                && due.elapsed() >= Duration::from_secs_f64(seconds)
-            {
-                due = Instant::now();
-                let now = self.stats()?;
-                now.since(&shown).print(&mut std::io::stderr())?;
-                shown = now;
-            }
-        }
-        *total = self.stats()?;
+    /// Gives all tasks back to EEVDF, and says why it ended.
+    pub fn leave(&mut self) -> UserExitInfo {
         self.probes.clear();
         self.link.take();
-        Ok(scx_utils::uei_read!(&self.skel, uei))
+        scx_utils::uei_read!(&self.skel, uei)
+    }
+
+    /// Whether the kernel has unloaded it.
+    pub fn ended(&self) -> bool {
+        uei_exited!(&self.skel, uei)
+    }
+
+    /// Forgets what an earlier end has left behind, to attach again.
+    ///
+    /// # Errors
+    /// None that was ever seen.
+    pub fn forget_end(&mut self) -> Result<()> {
+        self.data()?.uei.kind = 0;
+        Ok(())
+    }
+
+    /// Prefers these CPUs, at least one, to all others ([`Mode::Guest`] only).
+    ///
+    /// # Errors
+    /// The kernel refuses to run the program that does so.
+    pub fn prefer(&mut self, cpus: &[usize]) -> Result<()> {
+        let state = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
+        let topology =
+            self.skel.maps.rodata_data.as_ref().context("the scheduler's object has no settings")?;
+        state.wanted_cpus.fill(0);
+        state.llc_preferred.fill(0);
+        for cpu in cpus {
+            let word =
+                state.wanted_cpus.get_mut(cpu / 64).with_context(|| format!("there is no CPU {cpu}"))?;
+            *word |= 1 << (cpu % 64);
+            state.llc_preferred[topology.cpu_llc[*cpu] as usize] += 1;
+        }
+        // Tasks are kept off others before these are no longer preferred, not after.
+        state.some_not_preferred = 1;
+        self.skel.progs.overbook_prefer.test_run(ProgramInput::default())?;
+        let all = topology.llc_cpus.iter().sum::<u32>() as usize;
+        let state = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
+        state.some_not_preferred = (cpus.len() < all).into();
+        Ok(())
     }
 
     /// What programs read of kvm is settled when they are loaded; this one was loaded without it.
-    fn outdated(&self) -> bool {
+    pub fn outdated(&self) -> bool {
         self.visible == Visibility::NoKvm && Visibility::detect() != Visibility::NoKvm
     }
 
-    fn switch(&mut self, policy: YieldPolicy) -> Result<()> {
+    /// Changes the rule of directed yields.
+    ///
+    /// # Errors
+    /// None that was ever seen.
+    pub fn switch(&mut self, policy: YieldPolicy) -> Result<()> {
         self.data()?.yield_policy = policy.number();
         log::info!("directed yields by {}", policy.name());
         Ok(())
     }
 
-    fn stats(&self) -> Result<HostStats> {
+    /// What it has counted.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn stats(&self) -> Result<HostStats> {
         let data = self.skel.maps.data_data.as_ref().context("the scheduler's object has no state")?;
         let policy = YieldPolicy::value_variants().iter().find(|p| p.number() == data.yield_policy);
         let mut stats = HostStats {
@@ -306,42 +297,6 @@ fn words_of(row: &[u8]) -> Vec<u64> {
     row.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
 }
 
-/// Arguments as the lab sends them.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct Line {
-    #[command(flatten)]
-    options: Options,
-}
-
-/// Attaches and detaches one loaded scheduler as lines on stdin say; a line of JSON answers each.
-fn hold(options: &Options) -> Result<()> {
-    let mut object = MaybeUninit::uninit();
-    let mut scheduler = Scheduler::load(options, &mut object)?;
-    let mut last = scheduler.stats()?;
-    println!("{{}}");
-    for line in std::io::stdin().lines() {
-        let line = line?;
-        let answer = match line.split_once(' ').unwrap_or((&line, "")) {
-            ("attach", arguments) => {
-                let arguments: Vec<String> = serde_json::from_str(arguments)?;
-                let mut now = Line::try_parse_from(arguments)?.options;
-                now.stretch = options.stretch;
-                now.check()?;
-                // What an earlier end has left behind.
-                scheduler.data()?.uei.kind = 0;
-                last = scheduler.stats()?;
-                scheduler.attach(&now)?;
-                "{}".to_string()
-            }
-            ("detach", _) => serde_json::to_string(&scheduler.detach()?.since(&last))?,
-            _ => bail!("{line:?} is neither `attach ARGUMENTS` nor `detach`"),
-        };
-        println!("{answer}");
-    }
-    Ok(())
-}
-
 /// libbpf insists on reading the kernel's configuration: two strings of debug dumps, and whether RCU is preemptible,
 /// which is so wherever it matters (see `is_migration_disabled()` of scx). Where it is nowhere, this stands in.
 fn with_kconfig(mut options: LibbpfOpts) -> LibbpfOpts {
@@ -357,52 +312,4 @@ fn with_kconfig(mut options: LibbpfOpts) -> LibbpfOpts {
 /// libbpf prints whole verifier logs at failures; they are for `-v` only.
 fn quiet() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| log::debug!("{}", text.trim_end()))));
-}
-
-/// What a client asks of the scheduler.
-#[derive(Clone, Copy)]
-enum Request {
-    Stats,
-    Switch(YieldPolicy),
-}
-
-fn stats_server_data() -> StatsServerData<Request, HostStats> {
-    let top: Box<dyn StatsReaderSend<Request, HostStats>> = Box::new(|args, (requests, answers)| {
-        let request = match args.get("yield_policy") {
-            Some(name) => Request::Switch(YieldPolicy::from_str(name, true).map_err(|e| anyhow!(e))?),
-            None => Request::Stats,
-        };
-        requests.send(request)?;
-        answers.recv()?.to_json()
-    });
-    StatsServerData::new()
-        .add_meta(HostStats::meta())
-        .add_meta(VmStats::meta())
-        .add_meta(VcpuStats::meta())
-        .add_meta(TierStats::meta())
-        .add_meta(ProgramStats::meta())
-        .add_stats("top", top)
-}
-
-fn monitor(seconds: f64, stop: &Arc<AtomicBool>) -> Result<()> {
-    let mut shown = HostStats::default();
-    scx_utils::monitor_stats::<HostStats>(
-        &[],
-        Duration::from_secs_f64(seconds),
-        || stop.load(Ordering::Relaxed),
-        |now| {
-            now.since(&shown).print(&mut std::io::stdout())?;
-            shown = now;
-            Ok(())
-        },
-    )
-}
-
-fn switch(policy: YieldPolicy) -> Result<()> {
-    let mut client = StatsClient::new()
-        .connect(None)
-        .context("no scheduler of ours is running: start one with `overbook host`")?;
-    let answer: HostStats = client.request("stats", vec![("yield_policy".into(), policy.name())])?;
-    println!("directed yields by {}", answer.yield_policy);
-    Ok(())
 }

@@ -144,6 +144,10 @@ pub struct HostStats {
     pub steal_llc: u64,
     #[stat(desc = "yields without a target")]
     pub plain_yield: u64,
+    #[stat(desc = "tasks queued on a CPU that is not preferred, as they may run on no other")]
+    pub outside: u64,
+    #[stat(desc = "running tasks moved off a CPU that had lost preference")]
+    pub pushed: u64,
     #[stat(desc = "VMs that were seen")]
     pub vms: BTreeMap<u32, VmStats>,
     #[stat(desc = "the scheduler's BPF programs, with --costs")]
@@ -164,6 +168,8 @@ impl HostStats {
         self.keep = at(intf::ovb_count_OVB_COUNT_KEEP);
         self.steal_llc = at(intf::ovb_count_OVB_COUNT_STEAL_LLC);
         self.plain_yield = at(intf::ovb_count_OVB_COUNT_PLAIN_YIELD);
+        self.outside = at(intf::ovb_count_OVB_COUNT_OUTSIDE);
+        self.pushed = at(intf::ovb_count_OVB_COUNT_PUSHED);
     }
 
     /// What happened since `earlier`.
@@ -182,6 +188,8 @@ impl HostStats {
             keep: grown(|s| s.keep),
             steal_llc: grown(|s| s.steal_llc),
             plain_yield: grown(|s| s.plain_yield),
+            outside: grown(|s| s.outside),
+            pushed: grown(|s| s.pushed),
             vms: each_since(&self.vms, &earlier.vms, VmStats::since),
             programs: each_since(&self.programs, &earlier.programs, ProgramStats::since),
         }

@@ -2,6 +2,7 @@
 //! `overbook`: semantics-aware vCPU scheduling for oversubscribed KVM hosts.
 
 mod bench;
+mod guest;
 mod host;
 mod lab;
 
@@ -26,6 +27,8 @@ struct Cli {
 enum Command {
     /// Schedule this KVM host: directed yield that sticks (needs root and a kernel with sched_ext)
     Host(Box<overbook_host::Options>),
+    /// Schedule this guest: use fewer CPUs when its host cannot serve all (needs root and a kernel with sched_ext)
+    Guest(Box<overbook_guest::Options>),
     /// Measure schedulers on an emulated (or nested) oversubscribed KVM host
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -33,6 +36,8 @@ enum Command {
     Bench(bench::Bench),
     #[command(name = overbook_vmm::VM_SUBCOMMAND, hide = true)]
     Vm,
+    #[command(name = overbook_guest::keeper::SUBCOMMAND, hide = true)]
+    GuestKeeper,
 }
 
 fn main() -> ExitCode {
@@ -50,9 +55,11 @@ fn main() -> ExitCode {
         .init();
     let outcome = match cli.command {
         Command::Host(options) => host::run(&options),
+        Command::Guest(options) => guest::run(&options),
         Command::Lab(lab) => lab.run(),
         Command::Bench(bench) => bench.run(),
         Command::Vm => overbook_vmm::serve(),
+        Command::GuestKeeper => overbook_guest::keeper::serve(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

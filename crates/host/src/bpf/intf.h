@@ -66,6 +66,10 @@ enum ovb_count {
 	OVB_COUNT_IDLE_OVERDUE,
 	/* sched_yield() without a target. */
 	OVB_COUNT_PLAIN_YIELD,
+	/* Tasks queued on a CPU that is not preferred, as they may run on no other. */
+	OVB_COUNT_OUTSIDE,
+	/* Running tasks moved off a CPU that had lost preference. */
+	OVB_COUNT_PUSHED,
 	OVB_COUNTS,
 };
 

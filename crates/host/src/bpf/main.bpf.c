@@ -48,9 +48,17 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 {
 	struct task_ctx *taskc = task_ctx(p);
 	bool idle = false;
-	s32 cpu;
+	s32 cpu, near = preferred_cpu(p, prev_cpu);
 
-	cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	if (limited() && near >= 0) {
+		prev_cpu = near;
+		cpu = idle_preferred(p, prev_cpu, wake_flags);
+		idle = cpu >= 0;
+		if (!idle)
+			cpu = prev_cpu;
+	} else {
+		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	}
 	if (!taskc)
 		return cpu;
 	if (idle) {
@@ -60,7 +68,7 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
 		return cpu;
 	}
-	if (taskc->idle_class)
+	if (taskc->idle_class || near < 0)
 		return cpu;
 	cpu = claim_soft_idle(p, prev_cpu);
 	place(p, taskc, cpu < 0 ? prev_cpu : cpu, true);
@@ -82,28 +90,32 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *taskc = task_ctx(p);
 	s32 cpu = scx_bpf_task_cpu(p);
-	bool woken = enq_flags & SCX_ENQ_WAKEUP;
+	bool woken = enq_flags & SCX_ENQ_WAKEUP, bound = is_bound(p, cpu);
 	u64 dsq;
 
 	if (!taskc) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
 		return;
 	}
+	if (!bound)
+		cpu = preferred_cpu(p, cpu);
+	else if (limited() && !is_preferred(cpu))
+		count(OVB_COUNT_OUTSIDE);
 	place(p, taskc, cpu, woken);
 	taskc->turn_ns = slice_ns;
 	taskc->queued_since = scx_bpf_now();
-	dsq = is_pinned(p) ? cpu_dsq(cpu) : llc_dsq(llc_of(cpu));
+	dsq = bound ? cpu_dsq(cpu) : llc_dsq(llc_of(cpu));
 	if (taskc->idle_class) {
 		count(OVB_COUNT_QUEUED_IDLE);
 		taskc->dsq = idle_dsq(dsq);
 		scx_bpf_dsq_insert(p, idle_dsq(dsq), slice_ns, enq_flags);
 	} else {
-		count(is_pinned(p) ? OVB_COUNT_QUEUED_CPU : OVB_COUNT_QUEUED_LLC);
+		count(bound ? OVB_COUNT_QUEUED_CPU : OVB_COUNT_QUEUED_LLC);
 		taskc->dsq = dsq;
 		vcpu_queued(taskc);
 		scx_bpf_dsq_insert_vtime(p, dsq, slice_ns, taskc->deadline, enq_flags);
 	}
-	notify(p, taskc, cpu, woken);
+	notify(p, taskc, cpu, woken, bound);
 }
 
 /* Moves the first of the queues of other LLCs that has a task for this CPU. */
@@ -186,6 +198,27 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struc
 	scx_bpf_task_set_slice(prev, slice_ns);
 }
 
+/* A CPU that is not preferred runs what can run nowhere else. */
+static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prevc,
+			struct cpu_ctx *cpuc)
+{
+	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
+	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0))
+		return;
+	if (prevc && !is_bound(prev, cpu)) {
+		/* Nothing else here: it is queued, and so goes to others. */
+		count(OVB_COUNT_PUSHED);
+		run_idle_class(cpu_dsq(cpu), 0);
+		return;
+	}
+	if (prevc && !prevc->idle_class) {
+		keep_running(prev, prevc, cpuc, cpu);
+		return;
+	}
+	if (!run_idle_class(cpu_dsq(cpu), 0) && prevc)
+		keep_running(prev, prevc, cpuc, cpu);
+}
+
 void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
@@ -197,6 +230,10 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!cpuc)
 		return;
+	if (leaves_queue(cpu, llc)) {
+		run_outside(cpu, prev, prevc, cpuc);
+		return;
+	}
 	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
 	    run_idle_class(llc_dsq(llc), idle_patience_ns))
 		return;
@@ -454,6 +491,9 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 	mask = bpf_kptr_xchg(&soft_idle, mask);
 	if (mask)
 		bpf_cpumask_release(mask);
+	err = init_preferred();
+	if (err)
+		return err;
 	bpf_for (i, 0, nr_llcs) {
 		if (i >= OVB_MAX_LLCS)
 			break;

@@ -24,6 +24,8 @@ const volatile u32 nr_llcs = 1;
 const volatile u32 cpu_llc[OVB_MAX_CPUS];
 /* CPUs of every LLC. */
 const volatile u32 llc_cpus[OVB_MAX_LLCS];
+/* Some CPUs may be preferred to others (prefer.bpf.h); a host never asks. */
+const volatile bool may_prefer;
 /*
  * What follows may be changed while running.
  */

@@ -7,6 +7,7 @@
 #define OVERBOOK_WAKE_BPF_H
 
 #include "place.bpf.h"
+#include "prefer.bpf.h"
 
 static void mark_soft_idle(s32 cpu, bool idle)
 {
@@ -14,7 +15,7 @@ static void mark_soft_idle(s32 cpu, bool idle)
 
 	if (!mask)
 		return;
-	if (idle)
+	if (idle && is_preferred(cpu))
 		bpf_cpumask_set_cpu(cpu, mask);
 	else
 		bpf_cpumask_clear_cpu(cpu, mask);
@@ -28,11 +29,11 @@ static s32 claim_soft_idle(const struct task_struct *p, s32 prev_cpu)
 
 	if (!mask)
 		return -1;
-	if (bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) &&
+	if (bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) && is_preferred(prev_cpu) &&
 	    bpf_cpumask_test_and_clear_cpu(prev_cpu, mask))
 		return prev_cpu;
 	cpu = bpf_cpumask_any_and_distribute(p->cpus_ptr, cast_mask(mask));
-	if (cpu >= nr_cpus || !bpf_cpumask_test_and_clear_cpu(cpu, mask))
+	if (cpu >= nr_cpus || !bpf_cpumask_test_and_clear_cpu(cpu, mask) || !is_preferred(cpu))
 		return -1;
 	return cpu;
 }
@@ -74,7 +75,8 @@ static s32 latest_cpu(const struct task_struct *p, const struct task_ctx *taskc,
 		if (cpu >= nr_cpus)
 			cpu -= nr_cpus;
 		cpuc = cpu_ctx_of(cpu);
-		if (!cpuc || llc_of(cpu) != llc || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+		if (!cpuc || llc_of(cpu) != llc || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
+		    !is_preferred(cpu))
 			continue;
 		if (victim->found && !ovb_vtime_before(victim->deadline, cpuc->deadline))
 			continue;
@@ -99,18 +101,19 @@ static bool goes_first(const struct task_ctx *taskc, s32 cpu)
 
 /* Tells a CPU that it should look at its queues: one that has nothing better to do, or, after a
  * wake-up, one whose task may wait longer than this one. */
-static void notify(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken)
+static void notify(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken, bool bound)
 {
 	struct cpu_ctx *cpuc;
 	s32 idle;
 
-	if (is_pinned(p)) {
+	if (bound) {
 		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
 			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 			return;
 		}
 	} else {
-		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		idle = limited() ? idle_preferred(p, cpu, 0)
+				 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 		if (idle >= 0) {
 			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 			return;
@@ -125,7 +128,7 @@ static void notify(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool 
 	}
 	if (!woken || taskc->idle_class)
 		return;
-	if (!is_pinned(p)) {
+	if (!bound) {
 		idle = latest_cpu(p, taskc, cpu);
 		if (idle >= 0) {
 			count(OVB_COUNT_PREEMPT);

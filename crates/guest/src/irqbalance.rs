@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! irqbalance, told through its own socket which CPUs to leave alone.
+//!
+//! The interface is that of irqbalance-ui: one message per connection, with the sender's credentials; `setup` answers
+//! with the CPUs that are banned, as a mask; `settings cpus LIST` bans others instead, `settings cpus NULL` goes back to
+//! what irqbalance was configured with (irqbalance.c, sock_handle()).
+
+use crate::cpulist::{self, Cpus};
+use anyhow::{Context, Result, bail};
+use nix::sys::socket::{
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials, connect, recv,
+    sendmsg, setsockopt, socket, sockopt,
+};
+use nix::sys::time::TimeVal;
+use std::fs;
+use std::io::IoSlice;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::Path;
+
+/// Where irqbalance puts its socket, with its process in the name.
+const FOLDER: &str = "/run/irqbalance";
+
+/// A running irqbalance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Irqbalance {
+    /// Path of its socket, or its name with `@` in front if it is an abstract one.
+    pub socket: String,
+    /// What it had banned before it was told anything.
+    pub banned: Cpus,
+}
+
+impl Irqbalance {
+    /// The irqbalance that runs, if one does and answers.
+    pub fn find() -> Option<Irqbalance> {
+        let files = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+        let mut sockets: Vec<String> = files
+            .map(|file| file.path().display().to_string())
+            .filter(|path| path.ends_with(".sock"))
+            .collect();
+        let unix = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+        let names = unix.lines().filter_map(|line| line.split_whitespace().last());
+        sockets.extend(names.filter(|name| name.starts_with("@irqbalance")).map(str::to_string));
+        sockets.into_iter().find_map(|socket| Irqbalance::at(&socket).ok())
+    }
+
+    /// The irqbalance behind a socket.
+    ///
+    /// # Errors
+    /// Nobody answers there.
+    pub fn at(socket: &str) -> Result<Irqbalance> {
+        let setup = exchange(socket, "setup", true)?;
+        let mask = setup.split("BANNED ").nth(1).context("irqbalance does not say what it has banned")?;
+        Ok(Irqbalance { socket: socket.into(), banned: parse_mask(mask)? })
+    }
+
+    /// Has it leave these CPUs alone, and those it had banned before.
+    ///
+    /// # Errors
+    /// It does not listen any more.
+    pub fn ban(&self, cpus: &Cpus) -> Result<()> {
+        let all: Cpus = cpus.union(&self.banned).copied().collect();
+        self.set(&all, cpus.is_subset(&self.banned))
+    }
+
+    /// Puts back what it had before.
+    ///
+    /// # Errors
+    /// It does not listen any more.
+    pub fn restore(&self) -> Result<()> {
+        self.set(&self.banned, true)
+    }
+
+    fn set(&self, cpus: &Cpus, own: bool) -> Result<()> {
+        // Without bans, its own configuration says so: an empty list would stand for "ask the user interface".
+        let list = if own && cpus.is_empty() { "NULL".into() } else { cpulist::format(cpus) };
+        exchange(&self.socket, &format!("settings cpus {list}"), false).map(drop)
+    }
+}
+
+/// Reads a mask of CPUs: words of 32 bits in hexadecimal, the highest first, with commas.
+fn parse_mask(text: &str) -> Result<Cpus> {
+    let mut cpus = Cpus::new();
+    for (nth, word) in text.trim().trim_end_matches('\0').rsplit(',').enumerate() {
+        let Ok(bits) = u32::from_str_radix(word, 16) else {
+            bail!("{text:?} is not a mask of CPUs");
+        };
+        cpus.extend((0..32).filter(|bit| bits & 1 << bit != 0).map(|bit| 32 * nth + bit));
+    }
+    Ok(cpus)
+}
+
+/// One message, with our credentials, and the answer if there is one.
+fn exchange(socket: &str, message: &str, answered: bool) -> Result<String> {
+    let stream = open(socket).with_context(|| format!("irqbalance does not listen at {socket}"))?;
+    let credentials = UnixCredentials::new();
+    let control = [ControlMessage::ScmCredentials(&credentials)];
+    let text = [IoSlice::new(message.as_bytes())];
+    sendmsg::<UnixAddr>(stream.as_raw_fd(), &text, &control, MsgFlags::empty(), None)
+        .context("irqbalance does not take messages")?;
+    let mut answer = Vec::new();
+    let mut buffer = [0; 4096];
+    while answered {
+        match recv(stream.as_raw_fd(), &mut buffer, MsgFlags::empty())
+            .context("irqbalance does not answer")?
+        {
+            0 => break,
+            n => answer.extend_from_slice(&buffer[..n]),
+        }
+    }
+    Ok(String::from_utf8_lossy(&answer).into_owned())
+}
+
+fn open(name: &str) -> Result<OwnedFd> {
+    let address = match name.strip_prefix('@') {
+        Some(name) => UnixAddr::new_abstract(name.as_bytes())?,
+        None => UnixAddr::new(Path::new(name))?,
+    };
+    let stream = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
+    // It answers from its main loop; one that hangs must not hang us.
+    setsockopt(&stream, sockopt::ReceiveTimeout, &TimeVal::new(2, 0))?;
+    setsockopt(&stream, sockopt::SendTimeout, &TimeVal::new(2, 0))?;
+    connect(stream.as_raw_fd(), &address)?;
+    Ok(stream)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+
+    #[test]
+    fn masks_are_read_from_the_right() {
+        assert_eq!(parse_mask("0").unwrap(), Cpus::new());
+        assert_eq!(parse_mask("00000001,00000006\n").unwrap(), Cpus::from([1, 2, 32]));
+        assert!(parse_mask("xyz").is_err());
+    }
+
+    /// Answers as irqbalance does, and tells what it was told. The real one is in the lab's tests.
+    fn stand_in(banned: &'static str, messages: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("irqbalance1.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let told = std::thread::spawn(move || {
+            let _dir = dir;
+            let one = |_| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut buffer = [0; 512];
+                let n = stream.read(&mut buffer).unwrap();
+                let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                if text == "setup" {
+                    write!(stream, "SLEEP 10 BANNED {banned}").unwrap();
+                }
+                text
+            };
+            (0..messages).map(one).collect()
+        });
+        (path.display().to_string(), told)
+    }
+
+    #[test]
+    fn bans_come_on_top_and_go_again() {
+        let (socket, told) = stand_in("00000000", 4);
+        let irqbalance = Irqbalance::at(&socket).unwrap();
+        irqbalance.ban(&Cpus::from([2, 3])).unwrap();
+        irqbalance.ban(&Cpus::new()).unwrap();
+        irqbalance.restore().unwrap();
+        let told = told.join().unwrap();
+        assert_eq!(told, ["setup", "settings cpus 2-3", "settings cpus NULL", "settings cpus NULL"]);
+        let (socket, told) = stand_in("00000008", 3);
+        let irqbalance = Irqbalance::at(&socket).unwrap();
+        irqbalance.ban(&Cpus::from([1])).unwrap();
+        irqbalance.restore().unwrap();
+        assert_eq!(told.join().unwrap()[1..], ["settings cpus 1,3", "settings cpus 3"]);
+        assert!(Irqbalance::at("/nonexistent.sock").is_err());
+    }
+}

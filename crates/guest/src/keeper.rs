@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Puts back what `overbook guest` has changed outside the scheduler, however it ends. The kernel takes tasks back by
+//! itself; nobody does that for irqbalance, for interrupts and for the published list. So a small process of its own
+//! waits at the end of a pipe: it is told what would have to be undone, and undoes it when the pipe closes, be it by
+//! SIGKILL.
+
+use crate::cpulist::Cpus;
+use crate::irqbalance::Irqbalance;
+use crate::publish::Published;
+use crate::steer::Steering;
+use anyhow::{Context, Result};
+use serde::{Deserialize, Serialize};
+use std::io::{BufRead, Write};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+/// Name of the hidden subcommand that runs [`serve`].
+pub const SUBCOMMAND: &str = "guest-keeper";
+
+/// What has to be undone.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Undo {
+    /// The published list.
+    pub published: Option<PathBuf>,
+    /// irqbalance's socket, and what it had banned before.
+    pub irqbalance: Option<(String, Cpus)>,
+    /// Interrupts that were moved.
+    pub steering: Option<Steering>,
+}
+
+impl Undo {
+    fn run(self) {
+        if let Some(file) = self.published {
+            drop(Published::new(&file));
+        }
+        if let Some((socket, banned)) = self.irqbalance {
+            // If it has ended meanwhile, it starts anew with its own configuration.
+            let _ = Irqbalance { socket, banned }.restore();
+        }
+        if let Some(mut steering) = self.steering {
+            steering.restore();
+        }
+    }
+}
+
+/// The keeper, as its employer sees it. Dropping it has everything undone, and waits for that.
+pub struct Keeper {
+    child: Child,
+}
+
+impl Keeper {
+    /// Starts it.
+    ///
+    /// # Errors
+    /// No process can be started.
+    pub fn start() -> Result<Keeper> {
+        let child = Command::new("/proc/self/exe").arg(SUBCOMMAND).stdin(Stdio::piped()).spawn();
+        Ok(Keeper { child: child.context("cannot start the process that cleans up")? })
+    }
+
+    /// Says what has to be undone from now on, before it is done.
+    ///
+    /// # Errors
+    /// It has been killed.
+    pub fn tell(&mut self, undo: &Undo) -> Result<()> {
+        let pipe = self.child.stdin.as_mut().context("the process that cleans up is gone")?;
+        let mut line = serde_json::to_vec(undo)?;
+        line.push(b'\n');
+        pipe.write_all(&line).context("the process that cleans up is gone")
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        drop(self.child.stdin.take());
+        let _ = self.child.wait();
+    }
+}
+
+/// The keeper's own life.
+///
+/// # Errors
+/// It cannot leave its employer's session.
+pub fn serve() -> Result<()> {
+    // Ctrl-C at a terminal goes to all processes of the session, and must not end this one before the pipe does.
+    // SAFETY: takes no arguments.
+    unsafe { libc::setsid() };
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+        // SAFETY: ignoring a signal runs no code of ours.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
+    let mut undo = Undo::default();
+    for line in std::io::stdin().lock().lines() {
+        undo = serde_json::from_str(&line?)?;
+    }
+    undo.run();
+    Ok(())
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook guest`: ask for fewer CPUs when the host cannot give more.
+//!
+//! * [`Options`]: the command line.
+//! * [`steal`]: what the guest got and what was stolen from it, from `/proc/stat` or from a recorded trace.
+//! * [`monitor`]: which CPUs to prefer; decides by `policy/steal.h` and `policy/cores.h`.
+//! * [`run`]: has the scheduler of `overbook-host` keep tasks on these, tells everybody, serves statistics.
+//! * [`irqbalance`], [`steer`]: interrupts follow.
+//! * [`keeper`]: puts back what was changed outside the scheduler, however the program ends.
+
+pub mod cpulist;
+pub mod irqbalance;
+pub mod keeper;
+pub mod machine;
+pub mod monitor;
+mod options;
+pub mod publish;
+mod serve;
+pub mod stats;
+pub mod steal;
+pub mod steer;
+pub mod trace;
+
+pub use options::{Governor, Options};
+pub use serve::run;

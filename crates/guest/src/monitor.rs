@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Which CPUs to prefer: the policy's number of cores, on a machine of cores and nodes, or the user's own choice.
+
+use crate::cpulist::{self, Cpus};
+use crate::machine::Machine;
+use crate::steal::Record;
+use anyhow::{Result, bail};
+use overbook_policy::steal::{Rules, State, core_to_add, core_to_drop};
+
+/// The monitor's state. The same machine, rules and records give the same CPUs.
+#[derive(Clone, Debug)]
+pub struct Monitor {
+    rules: Rules,
+    machine: Machine,
+    state: State,
+    /// CPUs that the user has chosen.
+    chosen: Option<Cpus>,
+}
+
+impl Monitor {
+    /// All CPUs are preferred.
+    pub fn new(rules: Rules, machine: Machine) -> Monitor {
+        Monitor { rules, machine, state: State::default(), chosen: None }
+    }
+
+    /// The preferred CPUs.
+    pub fn preferred(&self) -> Cpus {
+        self.chosen.clone().unwrap_or_else(|| self.machine.preferred())
+    }
+
+    /// The machine that it decides for.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    /// Whether the user has chosen, so that records are not looked at.
+    pub fn is_manual(&self) -> bool {
+        self.chosen.is_some()
+    }
+
+    /// Looks at a period; the preferred CPUs if they change.
+    pub fn step(&mut self, record: &Record) -> Option<Cpus> {
+        if self.is_manual() {
+            return None;
+        }
+        let before = self.machine.preferred();
+        let sample = record.sample(self.machine.online().len(), before.len());
+        let (now, all) = (self.machine.nr_preferred(), self.machine.cores.len() as u32);
+        let wanted = self.state.decide(&self.rules, &sample, now, all);
+        for _ in wanted..now {
+            let Some(place) = core_to_drop(&self.machine.cores) else { break };
+            self.machine.cores[place].preferred = 0;
+        }
+        for _ in now..wanted {
+            let Some(place) = core_to_add(&self.machine.cores) else { break };
+            self.machine.cores[place].preferred = 1;
+        }
+        let after = self.machine.preferred();
+        (after != before).then_some(after)
+    }
+
+    /// Takes the user's choice, until [`Monitor::automatic`]. Unlike the published file (facts.md A9), it must be a
+    /// part of the online CPUs, and all of them is a choice too.
+    ///
+    /// # Errors
+    /// No CPU, or one that is not online.
+    pub fn choose(&mut self, cpus: &Cpus) -> Result<()> {
+        let online = self.machine.online();
+        if cpus.is_empty() {
+            bail!("no CPU would be preferred: name some, or say `auto`");
+        }
+        let absent: Cpus = cpus.difference(&online).copied().collect();
+        if !absent.is_empty() {
+            bail!(
+                "CPUs {} are not online: choose from {}",
+                cpulist::format(&absent),
+                cpulist::format(&online)
+            );
+        }
+        self.chosen = Some(cpus.clone());
+        Ok(())
+    }
+
+    /// Goes back to the monitor's own choice. It begins with all CPUs and no memory: what it had learnt was about
+    /// other CPUs.
+    pub fn automatic(&mut self) {
+        self.chosen = None;
+        self.state = State::default();
+        for core in &mut self.machine.cores {
+            core.preferred = 1;
+        }
+    }
+
+    /// CPUs have come or gone: begins anew. The user's choice stays as far as it is online; if nothing is left of it,
+    /// the monitor chooses again. Returns whether the choice could stay whole.
+    pub fn machine_changed(&mut self, machine: Machine) -> bool {
+        let chosen = self.chosen.take();
+        *self = Monitor::new(self.rules, machine);
+        let Some(chosen) = chosen else { return true };
+        let left: Cpus = chosen.intersection(&self.machine.online()).copied().collect();
+        let whole = left == chosen;
+        if !left.is_empty() {
+            self.chosen = Some(left);
+        }
+        whole
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overbook_policy::steal::{PROPORTIONAL, STEP};
+
+    fn rules(governor: u32) -> Rules {
+        Rules { governor, low: 200, high: 500, agree: 2, quiet: 5, floor: 1 }
+    }
+
+    /// Eight CPUs: cores of two siblings each, on two nodes.
+    fn machine() -> Machine {
+        Machine::new((0..4).map(|i| (i / 2, Cpus::from([2 * i as usize, 2 * i as usize + 1]))), &Cpus::new())
+    }
+
+    fn record(run: f64, steal: f64) -> Record {
+        Record { elapsed_ns: 1_000_000_000, run_ns: (run * 1e9) as u64, steal_ns: (steal * 1e9) as u64 }
+    }
+
+    #[test]
+    fn siblings_go_together_and_nodes_by_turns() {
+        let mut monitor = Monitor::new(rules(STEP), machine());
+        let sizes: Vec<String> = (0..6)
+            .filter_map(|_| monitor.step(&record(4.0, 4.0)))
+            .map(|cpus| cpulist::format(&cpus))
+            .collect();
+        assert_eq!(sizes, ["0-5", "0-1,4-5", "0-1"]);
+        assert_eq!(monitor.step(&record(2.0, 4.0)), None, "housekeeping stays");
+    }
+
+    #[test]
+    fn the_first_core_that_is_not_isolated_keeps_house() {
+        let away = Cpus::from([0, 1]);
+        let machine = Machine::new((0..3).map(|i| (0, Cpus::from([2 * i, 2 * i + 1]))), &away);
+        let mut monitor = Monitor::new(rules(PROPORTIONAL), machine);
+        monitor.step(&record(2.0, 4.0));
+        assert_eq!(monitor.step(&record(2.0, 4.0)), Some(Cpus::from([2, 3])));
+    }
+
+    #[test]
+    fn a_choice_is_checked_kept_and_forgotten() {
+        let mut monitor = Monitor::new(rules(PROPORTIONAL), machine());
+        assert!(monitor.choose(&Cpus::new()).is_err());
+        let error = monitor.choose(&Cpus::from([1, 9])).unwrap_err().to_string();
+        assert_eq!(error, "CPUs 9 are not online: choose from 0-7");
+        monitor.choose(&Cpus::from([1, 6])).unwrap();
+        assert_eq!(monitor.step(&record(1.0, 7.0)), None);
+        assert_eq!(monitor.step(&record(1.0, 7.0)), None);
+        // Half of it goes, then all of it.
+        let without = |gone: usize| {
+            let cores = (0..8).filter(move |cpu| *cpu != gone).map(|cpu| (0, Cpus::from([cpu])));
+            Machine::new(cores, &Cpus::new())
+        };
+        assert!(!monitor.machine_changed(without(6)));
+        assert_eq!(monitor.preferred(), Cpus::from([1]));
+        assert!(!monitor.machine_changed(without(1)));
+        assert!(!monitor.is_manual());
+        assert_eq!(monitor.preferred().len(), 7);
+        monitor.choose(&Cpus::from([0])).unwrap();
+        monitor.automatic();
+        assert_eq!(monitor.preferred(), monitor.machine().online());
+    }
+}

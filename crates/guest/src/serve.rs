@@ -1,0 +1,362 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook guest`: schedule, watch steal, tell everybody, until the end.
+
+use crate::cpulist::{self, Cpus};
+use crate::irqbalance::Irqbalance;
+use crate::keeper::{Keeper, Undo};
+use crate::machine::Machine;
+use crate::monitor::Monitor;
+use crate::options::Options;
+use crate::publish::{self, Published};
+use crate::stats::GuestStats;
+use crate::steal::{Record, Source};
+use crate::steer::Steering;
+use crate::trace;
+use anyhow::{Context, Result, anyhow, bail};
+use clap::Parser;
+use overbook_host::preflight;
+use overbook_host::scheduler::{Mode, Scheduler};
+use overbook_policy::steal::ratio;
+use scx_stats::prelude::*;
+use std::fs::File;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+/// How often the loader looks whether the kernel has unloaded the scheduler.
+const POLL: Duration = Duration::from_millis(100);
+
+/// `overbook guest`, until `stop` is raised or the kernel unloads the scheduler.
+///
+/// # Errors
+/// The guest does not qualify (see [`preflight::check`]), the kernel refuses the scheduler, or it was unloaded for an
+/// error; one sentence each.
+pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
+    if options.help_stats {
+        return server_data().describe_meta(&mut std::io::stdout(), None);
+    }
+    options.check()?;
+    if let Some(file) = &options.replay {
+        return trace::replay(file, options.rules(), &mut std::io::stdout());
+    }
+    if let Some(seconds) = options.monitor {
+        let stopped = || stop.load(Ordering::Relaxed);
+        return scx_utils::monitor_stats::<GuestStats>(
+            &[],
+            Duration::from_secs_f64(seconds),
+            stopped,
+            |now| now.print(&mut std::io::stdout()),
+        );
+    }
+    if let Some(choice) = &options.preferred {
+        return tell(choice);
+    }
+    preflight::check()?;
+    if options.hold {
+        return hold(options);
+    }
+    let mut guest = Guest::new(options)?;
+    loop {
+        // Every load needs an object of its own.
+        let mut object = MaybeUninit::uninit();
+        let mut scheduler = Scheduler::load(Mode::Guest, &options.scheduler()?, &mut object)?;
+        scheduler.attach(&options.scheduler()?)?;
+        guest.serve(&mut scheduler, options, &|| stop.load(Ordering::Relaxed))?;
+        let exit = scheduler.leave();
+        if !exit.should_restart() {
+            if options.json {
+                println!("{}", serde_json::to_string(&guest.stats)?);
+            }
+            return exit.report();
+        }
+        log::info!("CPUs came or went: loading again");
+        guest.machine_changed()?;
+    }
+}
+
+/// Everything but the scheduler.
+struct Guest {
+    monitor: Monitor,
+    source: Source,
+    record: Option<File>,
+    stats: GuestStats,
+    published: Published,
+    irqbalance: Option<Irqbalance>,
+    steering: Option<Steering>,
+    /// What interrupts follow now, and for how many periods the preferred CPUs have been the same.
+    followed: Cpus,
+    settled: u32,
+    /// Last, so that it goes last: it cleans up.
+    keeper: Keeper,
+}
+
+impl Guest {
+    fn new(options: &Options) -> Result<Guest> {
+        let machine = Machine::read()?;
+        let irqbalance = if options.no_irqbalance { None } else { Irqbalance::find() };
+        let steer = options.steer_irqs && irqbalance.is_none();
+        let record = options.record.as_deref().map(|file| trace::begin(file, &machine)).transpose()?;
+        let mut guest = Guest {
+            followed: machine.online(),
+            monitor: Monitor::new(options.rules(), machine),
+            source: Source::new(options.steal_from.clone()),
+            record,
+            stats: GuestStats::default(),
+            published: Published::new(Path::new(publish::FILE)),
+            irqbalance,
+            steering: steer.then(|| Steering::new(Path::new("/proc/irq"))),
+            settled: 0,
+            keeper: Keeper::start()?,
+        };
+        guest.tell_keeper()?;
+        Ok(guest)
+    }
+
+    /// Schedules until the end.
+    fn serve(&mut self, scheduler: &mut Scheduler, options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
+        let server = StatsServer::<Request, Answer>::new(server_data()).launch();
+        // Without a server the scheduler is as good; another user of the socket must not stop it.
+        let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
+        let period = Duration::from_millis(options.interval_ms).mul_f64(options.stretch);
+        let (mut due, mut shown) = (Instant::now(), Instant::now());
+        self.prefer(scheduler, options)?;
+        while !stop() && !scheduler.ended() {
+            let wait = due.saturating_duration_since(Instant::now()).min(POLL);
+            match &server {
+                Some(server) => {
+                    let (answers, requests) = server.channels();
+                    if let Ok(request) = requests.recv_timeout(wait) {
+                        let answer = self.answer(request, scheduler, options);
+                        answers.send(answer.map_err(|e| format!("{e:#}")))?;
+                    }
+                }
+                None => std::thread::sleep(wait),
+            }
+            if Instant::now() >= due {
+                due += period;
+                self.period(scheduler, options)?;
+            }
+            if let Some(seconds) = options.stats
+                && shown.elapsed() >= Duration::from_secs_f64(seconds)
+            {
+                shown = Instant::now();
+                self.now(scheduler, options)?.print(&mut std::io::stderr())?;
+            }
+        }
+        self.now(scheduler, options).map(drop)
+    }
+
+    /// Looks at a period.
+    fn period(&mut self, scheduler: &mut Scheduler, options: &Options) -> Result<()> {
+        let before = self.monitor.preferred();
+        if !options.no_steal_monitor
+            && let Some(record) = self.source.sample(&self.monitor.machine().online())?
+        {
+            self.note(&record)?;
+            if let Some(cpus) = self.monitor.step(&record) {
+                log::info!("preferred CPUs: {}", cpulist::format(&cpus));
+                if cpus.len() < before.len() {
+                    self.stats.shrinks += 1;
+                } else {
+                    self.stats.grows += 1;
+                }
+                self.prefer(scheduler, options)?;
+            }
+        }
+        self.settled = if before == self.monitor.preferred() { self.settled.saturating_add(1) } else { 0 };
+        if self.settled >= options.irq_settle {
+            self.interrupts_follow()?;
+        }
+        Ok(())
+    }
+
+    fn note(&mut self, record: &Record) -> Result<()> {
+        let cpus = self.monitor.machine().online().len() as u64;
+        self.stats.samples += 1;
+        self.stats.steal = ratio(record.steal_ns, record.elapsed_ns * cpus).into();
+        self.stats.used = u64::from(ratio(record.run_ns, record.elapsed_ns)) / 100;
+        match &mut self.record {
+            Some(file) => trace::append(file, record),
+            None => Ok(()),
+        }
+    }
+
+    /// Has the scheduler and everybody else know the preferred CPUs.
+    fn prefer(&mut self, scheduler: &mut Scheduler, options: &Options) -> Result<()> {
+        let cpus = self.monitor.preferred();
+        scheduler.prefer(&cpus.iter().copied().collect::<Vec<_>>())?;
+        self.published.set(&cpus)?;
+        self.settled = 0;
+        self.describe(options);
+        Ok(())
+    }
+
+    fn describe(&mut self, options: &Options) {
+        let (online, preferred) = (self.monitor.machine().online(), self.monitor.preferred());
+        self.stats.governor = match (self.monitor.is_manual(), options.no_steal_monitor) {
+            (true, _) => "manual".into(),
+            (_, true) => "fixed".into(),
+            _ => options.governor.name(),
+        };
+        self.stats.online = cpulist::format(&online);
+        self.stats.preferred = cpulist::format(&preferred);
+        self.stats.nr_online = online.len() as u64;
+        self.stats.nr_preferred = preferred.len() as u64;
+        self.stats.interrupts = match (&self.irqbalance, &self.steering) {
+            (Some(_), _) => "irqbalance".into(),
+            (_, Some(_)) => "us".into(),
+            _ => "nobody".into(),
+        };
+    }
+
+    /// Statistics as of now.
+    fn now(&mut self, scheduler: &Scheduler, options: &Options) -> Result<GuestStats> {
+        self.describe(options);
+        self.stats.add(&scheduler.stats()?);
+        Ok(self.stats.clone())
+    }
+
+    /// Interrupts go where tasks are; told once the CPUs have settled, as irqbalance rebuilds everything each time.
+    fn interrupts_follow(&mut self) -> Result<()> {
+        let preferred = self.monitor.preferred();
+        if preferred == self.followed {
+            return Ok(());
+        }
+        self.followed = preferred.clone();
+        if let Some(irqbalance) = &self.irqbalance {
+            let others = self.monitor.machine().online().difference(&preferred).copied().collect();
+            match irqbalance.ban(&others) {
+                Ok(()) => self.stats.followed += 1,
+                Err(e) => {
+                    log::warn!("{e:#}: interrupts stay where they are");
+                    self.irqbalance = None;
+                }
+            }
+        }
+        if let Some(steering) = &mut self.steering {
+            steering.follow(&preferred);
+            self.stats.followed += 1;
+        }
+        self.tell_keeper()
+    }
+
+    fn tell_keeper(&mut self) -> Result<()> {
+        let irqbalance = self.irqbalance.as_ref();
+        self.keeper.tell(&Undo {
+            published: Some(publish::FILE.into()),
+            irqbalance: irqbalance.map(|i| (i.socket.clone(), i.banned.clone())),
+            steering: self.steering.clone(),
+        })
+    }
+
+    fn answer(
+        &mut self,
+        request: Request,
+        scheduler: &mut Scheduler,
+        options: &Options,
+    ) -> Result<GuestStats> {
+        if let Request::Prefer(choice) = request {
+            if choice == "auto" {
+                self.monitor.automatic();
+            } else {
+                self.monitor.choose(&cpulist::parse(&choice)?)?;
+            }
+            self.prefer(scheduler, options)?;
+        }
+        self.now(scheduler, options)
+    }
+
+    fn machine_changed(&mut self) -> Result<()> {
+        if !self.monitor.machine_changed(Machine::read()?) {
+            log::warn!(
+                "not all chosen CPUs are online any more; preferred now: {}",
+                cpulist::format(&self.monitor.preferred())
+            );
+        }
+        Ok(())
+    }
+}
+
+/// What a client asks.
+enum Request {
+    Stats,
+    Prefer(String),
+}
+
+type Answer = std::result::Result<GuestStats, String>;
+
+fn server_data() -> StatsServerData<Request, Answer> {
+    let top: Box<dyn StatsReaderSend<Request, Answer>> = Box::new(|args, (requests, answers)| {
+        let request = match args.get("preferred") {
+            Some(choice) => Request::Prefer(choice.clone()),
+            None => Request::Stats,
+        };
+        requests.send(request)?;
+        answers.recv()?.map_err(|why| anyhow!(why))?.to_json()
+    });
+    StatsServerData::new().add_meta(GuestStats::meta()).add_stats("top", top)
+}
+
+/// `overbook guest --preferred`.
+fn tell(choice: &str) -> Result<()> {
+    if choice != "auto" {
+        cpulist::parse(choice)?;
+    }
+    let mut client = StatsClient::new()
+        .connect(None)
+        .context("no scheduler of ours is running: start one with `overbook guest`")?;
+    let answer: GuestStats = client.request("stats", vec![("preferred".into(), choice.into())])?;
+    println!("preferred: {} ({})", answer.preferred, answer.governor);
+    Ok(())
+}
+
+/// Arguments as the lab sends them.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Attaches and detaches one loaded scheduler as lines on stdin say; a line of JSON answers each.
+fn hold(options: &Options) -> Result<()> {
+    let mut object = MaybeUninit::uninit();
+    let mut scheduler = Scheduler::load(Mode::Guest, &options.scheduler()?, &mut object)?;
+    let lines = lines();
+    println!("{{}}");
+    while let Ok(line) = lines.recv() {
+        let Some(arguments) = line.strip_prefix("attach ") else {
+            bail!("{line:?} is not `attach ARGUMENTS`");
+        };
+        let arguments: Vec<String> = serde_json::from_str(arguments)?;
+        let mut now = Line::try_parse_from(arguments)?.options;
+        now.stretch = options.stretch;
+        now.check()?;
+        scheduler.forget_end()?;
+        scheduler.attach(&now.scheduler()?)?;
+        println!("{{}}");
+        let mut guest = Guest::new(&now)?;
+        // Whatever comes next ends this turn: `detach`, or the end of the input.
+        guest.serve(&mut scheduler, &now, &|| lines.try_recv() != Err(TryRecvError::Empty))?;
+        let exit = scheduler.leave();
+        exit.report()?;
+        println!("{}", serde_json::to_string(&guest.stats)?);
+    }
+    Ok(())
+}
+
+/// Lines of stdin, as they come.
+fn lines() -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
+}

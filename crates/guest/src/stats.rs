@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What `--stats`, `--monitor` and `--json` show.
+
+use anyhow::Result;
+use overbook_host::stats::HostStats;
+use scx_stats_derive::{Stats, stat_doc};
+use serde::{Deserialize, Serialize};
+use std::io::Write;
+
+/// The guest.
+#[stat_doc]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[stat(desc = "Overbook's guest scheduler", top)]
+pub struct GuestStats {
+    #[stat(desc = "rule that the preferred CPUs follow: step, proportional, manual, or fixed")]
+    pub governor: String,
+    #[stat(desc = "online CPUs, as a list")]
+    pub online: String,
+    #[stat(desc = "preferred CPUs, as a list")]
+    pub preferred: String,
+    #[stat(desc = "number of online CPUs")]
+    pub nr_online: u64,
+    #[stat(
+        desc = "number of preferred CPUs; fewer than online for long: the guest has more vCPUs than its host serves"
+    )]
+    pub nr_preferred: u64,
+    #[stat(desc = "steal in the last period, in hundredths of a percent of the online CPUs")]
+    pub steal: u64,
+    #[stat(desc = "CPUs' worth of time that the guest had in the last period, in hundredths")]
+    pub used: u64,
+    #[stat(desc = "periods looked at")]
+    pub samples: u64,
+    #[stat(desc = "times that CPUs were taken out of the preferred ones")]
+    pub shrinks: u64,
+    #[stat(desc = "times that CPUs were preferred again")]
+    pub grows: u64,
+    #[stat(desc = "running tasks moved off a CPU that had lost preference")]
+    pub pushed: u64,
+    #[stat(desc = "tasks queued on a CPU that is not preferred, as they may run on no other")]
+    pub outside: u64,
+    #[stat(desc = "who moves interrupts: irqbalance, us, or nobody")]
+    pub interrupts: String,
+    #[stat(desc = "times that interrupts were told to follow")]
+    pub followed: u64,
+    #[stat(desc = "tasks sent straight to an idle CPU")]
+    pub direct: u64,
+    #[stat(desc = "tasks queued")]
+    pub queued: u64,
+    #[stat(desc = "running tasks preempted by one that woke up")]
+    pub preempt: u64,
+}
+
+impl GuestStats {
+    /// Takes the scheduler's counts in.
+    pub fn add(&mut self, scheduler: &HostStats) {
+        self.pushed = scheduler.pushed;
+        self.outside = scheduler.outside;
+        self.direct = scheduler.direct;
+        self.queued = scheduler.queued_llc + scheduler.queued_cpu + scheduler.queued_idle;
+        self.preempt = scheduler.preempt;
+    }
+
+    /// Prints one line.
+    ///
+    /// # Errors
+    /// The reader has gone.
+    pub fn print(&self, out: &mut dyn Write) -> Result<()> {
+        writeln!(
+            out,
+            "{}: preferred {} of {} ({} of {} CPUs), steal {:.2} %, used {:.2} CPUs, {} shrinks, {} grows, {} pushed, \
+             {} outside",
+            self.governor,
+            self.preferred,
+            self.online,
+            self.nr_preferred,
+            self.nr_online,
+            self.steal as f64 / 100.0,
+            self.used as f64 / 100.0,
+            self.shrinks,
+            self.grows,
+            self.pushed,
+            self.outside,
+        )?;
+        Ok(())
+    }
+}

@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the guest got and what was stolen from it: the monitor's only input. A file in the format of `/proc/stat` may
+//! stand in for the real one, and samples can be recorded and replayed.
+
+use crate::cpulist::Cpus;
+use anyhow::{Context, Result, bail};
+use overbook_policy::steal::Sample;
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Instant;
+
+/// Sums of the online CPUs' times since boot, in ns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// In which the CPUs did something for the guest.
+    pub run_ns: u64,
+    /// In which they would have, if the host had run them.
+    pub steal_ns: u64,
+}
+
+/// One line of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Record {
+    /// Length of the period.
+    pub elapsed_ns: u64,
+    /// See [`Times`].
+    pub run_ns: u64,
+    /// See [`Times`].
+    pub steal_ns: u64,
+}
+
+impl Record {
+    /// As the policy wants it, on a guest with so many CPUs, of which so many were preferred.
+    pub fn sample(&self, cpus: usize, preferred: usize) -> Sample {
+        Sample {
+            elapsed_ns: self.elapsed_ns,
+            run_ns: self.run_ns,
+            steal_ns: self.steal_ns,
+            cpus: cpus as u32,
+            preferred: preferred as u32,
+        }
+    }
+}
+
+impl Times {
+    /// Reads the text of `/proc/stat`: user, nice, system, idle, iowait, irq, softirq, steal in ticks; the times of
+    /// guests of this guest are in user's and nice's.
+    ///
+    /// # Errors
+    /// A line of a CPU has no steal time.
+    pub fn parse(text: &str, online: &Cpus, tick_ns: u64) -> Result<Times> {
+        let mut times = Times::default();
+        for line in text.lines() {
+            let mut words = line.split_whitespace();
+            let cpu = words.next().and_then(|word| word.strip_prefix("cpu")?.parse::<usize>().ok());
+            if !cpu.is_some_and(|cpu| online.contains(&cpu)) {
+                continue;
+            }
+            let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+            let [user, nice, system, _, _, irq, softirq, steal, ..] = ticks[..] else {
+                bail!("{line:?} of /proc/stat has no steal time");
+            };
+            times.run_ns += (user + nice + system + irq + softirq) * tick_ns;
+            times.steal_ns += steal * tick_ns;
+        }
+        Ok(times)
+    }
+}
+
+/// Takes a sample whenever it is asked.
+pub struct Source {
+    file: PathBuf,
+    tick_ns: u64,
+    last: Option<(Instant, Cpus, Times)>,
+}
+
+impl Source {
+    /// Reads `/proc/stat`, or what is to stand in for it.
+    pub fn new(file: Option<PathBuf>) -> Source {
+        // SAFETY: only reads a constant.
+        let per_second = unsafe { libc::sysconf(libc::_SC_CLK_TCK) }.max(1) as u64;
+        Source {
+            file: file.unwrap_or_else(|| "/proc/stat".into()),
+            tick_ns: 1_000_000_000 / per_second,
+            last: None,
+        }
+    }
+
+    /// What happened since the last sample; nothing at first, and when CPUs have come or gone.
+    ///
+    /// # Errors
+    /// The file cannot be read.
+    pub fn sample(&mut self, online: &Cpus) -> Result<Option<Record>> {
+        let text = fs::read_to_string(&self.file)
+            .with_context(|| format!("cannot read steal times from {}", self.file.display()))?;
+        let now = Instant::now();
+        let times = Times::parse(&text, online, self.tick_ns)?;
+        let last = self.last.replace((now, online.clone(), times));
+        let Some((then, _, before)) = last.filter(|(_, cpus, _)| cpus == online) else { return Ok(None) };
+        Ok(Some(Record {
+            elapsed_ns: (now - then).as_nanos() as u64,
+            // Steal has been seen to go backwards when a guest migrates.
+            run_ns: times.run_ns.saturating_sub(before.run_ns),
+            steal_ns: times.steal_ns.saturating_sub(before.steal_ns),
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const STAT: &str = "cpu  1 1 1 1 1 1 1 1 1 1\ncpu0 10 1 5 100 7 1 2 30 4 0\ncpu1 20 0 0 9 0 0 0 5 0 0\n\
+                        cpu7 99 0 0 9 0 0 0 99 0 0\nintr 1 2 3\n";
+
+    #[test]
+    fn times_are_those_of_the_cpus_that_count() {
+        let times = Times::parse(STAT, &Cpus::from([0, 1]), 10).unwrap();
+        assert_eq!(times, Times { run_ns: 390, steal_ns: 350 });
+        assert!(Times::parse("cpu0 1 2 3\n", &Cpus::from([0]), 10).is_err());
+    }
+
+    #[test]
+    fn the_first_sample_and_one_after_hotplug_say_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("stat");
+        fs::write(&file, STAT).unwrap();
+        let mut source = Source::new(Some(file.clone()));
+        let two = Cpus::from([0, 1]);
+        assert_eq!(source.sample(&two).unwrap(), None);
+        fs::write(&file, STAT.replace("cpu1 20 0 0 9 0 0 0 5", "cpu1 20 0 0 9 0 0 0 4")).unwrap();
+        let record = source.sample(&two).unwrap().unwrap();
+        assert_eq!((record.run_ns, record.steal_ns), (0, 0), "steal went backwards");
+        assert_eq!(source.sample(&Cpus::from([0])).unwrap(), None);
+        fs::remove_file(&file).unwrap();
+        assert!(source.sample(&two).is_err());
+    }
+}

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Interrupts steered by ourselves, where no irqbalance runs and the user asks for it: off by default, as it is a
+//! matter of taste whose job that is.
+
+use crate::cpulist::{self, Cpus};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The affinities of interrupts that were moved, as they were.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steering {
+    folder: PathBuf,
+    before: BTreeMap<u32, String>,
+}
+
+impl Steering {
+    /// Nothing is moved yet; `folder` is `/proc/irq`.
+    pub fn new(folder: &Path) -> Steering {
+        Steering { folder: folder.into(), before: BTreeMap::new() }
+    }
+
+    /// Moves every interrupt that can be moved to those of its CPUs that are preferred, or to all preferred ones if
+    /// it has none of them; how many were moved. Those that the kernel manages refuse, and stay.
+    pub fn follow(&mut self, preferred: &Cpus) -> usize {
+        let mut moved = 0;
+        for irq in self.irqs() {
+            let Ok(now) = fs::read_to_string(self.file(irq)) else { continue };
+            let original = self.before.get(&irq).unwrap_or(&now).trim().to_string();
+            let Ok(allowed) = cpulist::parse(&original) else { continue };
+            let near: Cpus = allowed.intersection(preferred).copied().collect();
+            let wanted = cpulist::format(if near.is_empty() { preferred } else { &near });
+            if wanted == now.trim() {
+                continue;
+            }
+            if fs::write(self.file(irq), &wanted).is_ok() {
+                self.before.insert(irq, original);
+                moved += 1;
+            }
+        }
+        moved
+    }
+
+    /// Puts everything back.
+    pub fn restore(&mut self) {
+        for (irq, cpus) in std::mem::take(&mut self.before) {
+            // It may be gone with its device.
+            let _ = fs::write(self.file(irq), cpus);
+        }
+    }
+
+    fn file(&self, irq: u32) -> PathBuf {
+        self.folder.join(irq.to_string()).join("smp_affinity_list")
+    }
+
+    fn irqs(&self) -> Vec<u32> {
+        let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupts_follow_and_go_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |irq: u32| dir.path().join(irq.to_string()).join("smp_affinity_list");
+        for (irq, cpus) in [(1, "0-3\n"), (9, "2-3\n"), (20, "0\n")] {
+            fs::create_dir(dir.path().join(irq.to_string())).unwrap();
+            fs::write(file(irq), cpus).unwrap();
+        }
+        let read = |irq| fs::read_to_string(file(irq)).unwrap().trim().to_string();
+        let mut steering = Steering::new(dir.path());
+        assert_eq!(steering.follow(&Cpus::from([0, 1])), 2);
+        assert_eq!([read(1), read(9), read(20)], ["0-1", "0-1", "0"]);
+        assert_eq!(steering.follow(&Cpus::from([0, 1, 2])), 2);
+        assert_eq!([read(1), read(9)], ["0-2", "2"]);
+        steering.restore();
+        assert_eq!([read(1), read(9), read(20)], ["0-3", "2-3", "0"]);
+    }
+}

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook host`: schedule and serve statistics until the end, restart after hotplug, or do as the lab says.
+
+use crate::costs::ProgramStats;
+use crate::options::{Options, YieldPolicy};
+use crate::preflight;
+use crate::scheduler::{Mode, Scheduler};
+use crate::stats::{HostStats, TierStats, VcpuStats, VmStats};
+use anyhow::{Context, Result, anyhow, bail};
+use clap::{Parser, ValueEnum};
+use scx_stats::prelude::*;
+use scx_utils::UserExitInfo;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// How often the loader looks whether the kernel has unloaded the scheduler.
+const POLL: Duration = Duration::from_millis(100);
+
+/// `overbook host`, until `stop` is raised or the kernel unloads the scheduler.
+///
+/// # Errors
+/// The host does not qualify (see [`preflight::check`]), the kernel refuses the scheduler, or it was unloaded for
+/// an error; one sentence each.
+pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
+    if options.help_stats {
+        let data = stats_server_data();
+        return data.describe_meta(&mut std::io::stdout(), None);
+    }
+    if let Some(seconds) = options.monitor {
+        return monitor(seconds, stop);
+    }
+    if let Some(policy) = options.switch {
+        return switch(policy);
+    }
+    preflight::check()?;
+    options.check()?;
+    if options.hold {
+        return hold(options);
+    }
+    let mut previous = HostStats::default();
+    loop {
+        // Every load needs an object of its own.
+        let mut object = MaybeUninit::uninit();
+        let mut scheduler = Scheduler::load(Mode::Host, options, &mut object)?;
+        scheduler.attach(options)?;
+        let exit = serve(&mut scheduler, options, stop, &mut previous)?;
+        if scheduler.outdated() {
+            log::info!("kvm was loaded: loading again");
+            continue;
+        }
+        if !exit.should_restart() {
+            if options.json {
+                println!("{}", serde_json::to_string(&previous)?);
+            }
+            return exit.report();
+        }
+        log::info!("CPUs came or went: loading again");
+    }
+}
+
+/// Serves until the end, and says why it ended. `total` is left with the last statistics.
+fn serve(
+    scheduler: &mut Scheduler,
+    options: &Options,
+    stop: &Arc<AtomicBool>,
+    total: &mut HostStats,
+) -> Result<UserExitInfo> {
+    let server = StatsServer::<Request, HostStats>::new(stats_server_data()).launch();
+    // Without a server the scheduler is as good; another user of the socket must not stop it.
+    let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
+    let mut shown = HostStats::default();
+    let mut due = Instant::now();
+    while !stop.load(Ordering::Relaxed) && !scheduler.ended() && !scheduler.outdated() {
+        match &server {
+            Some(server) => {
+                let (answers, requests) = server.channels();
+                if let Ok(request) = requests.recv_timeout(POLL) {
+                    if let Request::Switch(policy) = request {
+                        scheduler.switch(policy)?;
+                    }
+                    answers.send(scheduler.stats()?)?;
+                }
+            }
+            None => std::thread::sleep(POLL),
+        }
+        if let Some(seconds) = options.stats
+            && due.elapsed() >= Duration::from_secs_f64(seconds)
+        {
+            due = Instant::now();
+            let now = scheduler.stats()?;
+            now.since(&shown).print(&mut std::io::stderr())?;
+            shown = now;
+        }
+    }
+    *total = scheduler.stats()?;
+    Ok(scheduler.leave())
+}
+
+/// Arguments as the lab sends them.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+struct Line {
+    #[command(flatten)]
+    options: Options,
+}
+
+/// Attaches and detaches one loaded scheduler as lines on stdin say; a line of JSON answers each.
+fn hold(options: &Options) -> Result<()> {
+    let mut object = MaybeUninit::uninit();
+    let mut scheduler = Scheduler::load(Mode::Host, options, &mut object)?;
+    let mut last = scheduler.stats()?;
+    println!("{{}}");
+    for line in std::io::stdin().lines() {
+        let line = line?;
+        let answer = match line.split_once(' ').unwrap_or((&line, "")) {
+            ("attach", arguments) => {
+                let arguments: Vec<String> = serde_json::from_str(arguments)?;
+                let mut now = Line::try_parse_from(arguments)?.options;
+                now.stretch = options.stretch;
+                now.check()?;
+                scheduler.forget_end()?;
+                last = scheduler.stats()?;
+                scheduler.attach(&now)?;
+                "{}".to_string()
+            }
+            ("detach", _) => serde_json::to_string(&scheduler.detach()?.since(&last))?,
+            _ => bail!("{line:?} is neither `attach ARGUMENTS` nor `detach`"),
+        };
+        println!("{answer}");
+    }
+    Ok(())
+}
+
+/// What a client asks of the scheduler.
+#[derive(Clone, Copy)]
+enum Request {
+    Stats,
+    Switch(YieldPolicy),
+}
+
+fn stats_server_data() -> StatsServerData<Request, HostStats> {
+    let top: Box<dyn StatsReaderSend<Request, HostStats>> = Box::new(|args, (requests, answers)| {
+        let request = match args.get("yield_policy") {
+            Some(name) => Request::Switch(YieldPolicy::from_str(name, true).map_err(|e| anyhow!(e))?),
+            None => Request::Stats,
+        };
+        requests.send(request)?;
+        answers.recv()?.to_json()
+    });
+    StatsServerData::new()
+        .add_meta(HostStats::meta())
+        .add_meta(VmStats::meta())
+        .add_meta(VcpuStats::meta())
+        .add_meta(TierStats::meta())
+        .add_meta(ProgramStats::meta())
+        .add_stats("top", top)
+}
+
+fn monitor(seconds: f64, stop: &Arc<AtomicBool>) -> Result<()> {
+    let mut shown = HostStats::default();
+    scx_utils::monitor_stats::<HostStats>(
+        &[],
+        Duration::from_secs_f64(seconds),
+        || stop.load(Ordering::Relaxed),
+        |now| {
+            now.since(&shown).print(&mut std::io::stdout())?;
+            shown = now;
+            Ok(())
+        },
+    )
+}
+
+fn switch(policy: YieldPolicy) -> Result<()> {
+    let mut client = StatsClient::new()
+        .connect(None)
+        .context("no scheduler of ours is running: start one with `overbook host`")?;
+    let answer: HostStats = client.request("stats", vec![("yield_policy".into(), policy.name())])?;
+    println!("directed yields by {}", answer.yield_policy);
+    Ok(())
+}
