@@ -74,7 +74,9 @@ struct ovb_steal_state {
 	ovb_u32 patience;
 	/* The last change was a growth. */
 	ovb_u32 grown;
-	/* The last shrink: cores and CPU time (of OVB_STEAL_ONE) before it, and samples until it is
+	/* CPU time (of OVB_STEAL_ONE) summed over the agreeing samples, or since a shrink. */
+	ovb_u32 run_sum;
+	/* The last shrink: cores and CPU time of a sample before it, and samples until it is
 	 * judged; 0 if there is nothing to judge. */
 	ovb_u32 before_cores;
 	ovb_u32 before_run;
@@ -115,23 +117,43 @@ static inline ovb_u32 ovb_steal_of(const struct ovb_steal_sample *sample, ovb_u3
 	return ovb_steal_ratio(sample->steal_ns, sample->elapsed_ns * (cpus ? cpus : 1));
 }
 
+/* ns of whole_ns, the time of all `cores`, as cores; rounded up, but for a sixteenth of a core.
+ * cores is below 2^16. */
+static inline ovb_u32 ovb_steal_cores(ovb_u64 ns, ovb_u64 whole_ns, ovb_u32 cores)
+{
+	ovb_u32 part = ovb_steal_ratio(ns, whole_ns), whole, rest;
+
+	if (part > OVB_STEAL_ONE)
+		part = OVB_STEAL_ONE;
+	whole = cores * part / OVB_STEAL_ONE;
+	rest = cores * part % OVB_STEAL_ONE;
+	return whole + (rest > OVB_STEAL_ONE / 16);
+}
+
+/* Whether a guest wants seven eighths of its preferred CPUs, or more. */
+static inline int ovb_steal_wants_all(const struct ovb_steal_sample *sample)
+{
+	return ovb_steal_ratio(sample->run_ns + sample->steal_ns,
+			       sample->elapsed_ns * sample->preferred) >=
+	       OVB_STEAL_ONE - OVB_STEAL_ONE / 8;
+}
+
 /*
- * Cores of `cores` that the host serves: the share of what was wanted that was given, rounded up,
- * but for a sixteenth of a core. At least 1. cores is below 2^16.
+ * Cores of `cores` that a guest with steal should use. One that wants all of them: as many as the
+ * host served. One that idles at times: as many as it wants, and one fewer than now, but what it
+ * was served in any case.
  */
 static inline ovb_u32 ovb_steal_served(const struct ovb_steal_sample *sample, ovb_u32 cores)
 {
-	ovb_u32 given = ovb_steal_ratio(sample->run_ns, sample->run_ns + sample->steal_ns);
-	ovb_u32 whole, rest;
+	ovb_u64 all = sample->elapsed_ns * sample->preferred;
+	ovb_u32 served = ovb_steal_cores(sample->run_ns, all, cores), wanted;
 
-	/* Nobody wanted anything. */
-	if (!(sample->run_ns | sample->steal_ns))
-		return cores ? cores : 1;
-	whole = cores * given / OVB_STEAL_ONE;
-	rest = cores * given % OVB_STEAL_ONE;
-	if (rest > OVB_STEAL_ONE / 16)
-		whole++;
-	return whole ? whole : 1;
+	if (ovb_steal_wants_all(sample))
+		return served;
+	wanted = ovb_steal_cores(sample->run_ns + sample->steal_ns, all, cores);
+	if (wanted >= cores)
+		wanted = cores - 1;
+	return wanted > served ? wanted : served;
 }
 
 static inline ovb_u32 ovb_steal_clamp(ovb_u32 cores, ovb_u32 floor, ovb_u32 all)
@@ -150,6 +172,7 @@ static inline int ovb_steal_agree(struct ovb_steal_state *state, ovb_u32 directi
 		state->direction = direction;
 		state->agreed = 0;
 		state->target = 0;
+		state->run_sum = 0;
 	}
 	if (state->agreed < 0xffff)
 		state->agreed++;
@@ -174,17 +197,22 @@ static inline ovb_u32 ovb_steal_step(struct ovb_steal_state *state,
 			       all);
 }
 
-/* Whether the last shrink cost CPU time that the guest still wants: an eighth less than before,
- * while seven eighths of what is preferred are wanted. */
-static inline int ovb_steal_regrets(const struct ovb_steal_state *state,
+/* Whether the last shrink cost CPU time that the guest still wants: an eighth less than before, in
+ * the mean of the samples since, but for the first, which is of both sizes. */
+static inline int ovb_steal_regrets(struct ovb_steal_state *state,
+				    const struct ovb_steal_rules *rules,
 				    const struct ovb_steal_sample *sample)
 {
-	ovb_u32 run = ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
-	ovb_u32 wanted = ovb_steal_ratio(sample->run_ns + sample->steal_ns,
-					 sample->elapsed_ns * sample->preferred);
-
-	return run < state->before_run - state->before_run / 8 &&
-	       wanted >= OVB_STEAL_ONE - OVB_STEAL_ONE / 8;
+	state->judge--;
+	if (state->judge >= rules->agree) {
+		state->run_sum = 0;
+		return 0;
+	}
+	state->run_sum += ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
+	if (state->judge)
+		return 0;
+	return state->run_sum / rules->agree < state->before_run - state->before_run / 8 &&
+	       ovb_steal_wants_all(sample);
 }
 
 /* A rule of ours; see above. */
@@ -195,12 +223,18 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 {
 	ovb_u32 steal = ovb_steal_of(sample, sample->preferred), target, wait;
 
-	if (state->judge && !--state->judge && ovb_steal_regrets(state, sample)) {
-		state->hold = OVB_STEAL_HOLD_SAMPLES << state->regrets;
-		if (state->regrets < OVB_STEAL_DOUBLINGS)
-			state->regrets++;
+	if (state->judge) {
+		if (ovb_steal_regrets(state, rules, sample)) {
+			state->hold = OVB_STEAL_HOLD_SAMPLES << state->regrets;
+			if (state->regrets < OVB_STEAL_DOUBLINGS)
+				state->regrets++;
+			state->agreed = 0;
+			return ovb_steal_clamp(state->before_cores, rules->floor, all);
+		}
+		/* Nothing changes before the last change is judged. */
+		if (state->judge)
+			return cores;
 		state->agreed = 0;
-		return ovb_steal_clamp(state->before_cores, rules->floor, all);
 	}
 	if (state->hold)
 		state->hold--;
@@ -211,20 +245,23 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		target = ovb_steal_clamp(ovb_steal_served(sample, cores), rules->floor, all);
 		if (target > state->target)
 			state->target = target;
-		if (!enough || state->target >= cores)
+		state->run_sum += ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
+		if (!enough)
 			return cores;
 		target = state->target;
+		state->before_run = state->run_sum / state->agreed;
+		state->agreed = 0;
+		state->target = 0;
+		state->run_sum = 0;
+		if (target >= cores)
+			return cores;
 		/* Steal right after a growth: the next one waits for longer. */
 		if (state->grown && state->patience < OVB_STEAL_DOUBLINGS)
 			state->patience++;
 		state->grown = 0;
 		state->stride = 0;
 		state->before_cores = cores;
-		state->before_run = ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
-		/* The first sample after a change is of both sizes. */
 		state->judge = rules->agree + 1;
-		state->agreed = 0;
-		state->target = 0;
 		return target;
 	}
 	if (steal > rules->low) {

@@ -51,6 +51,12 @@ pub struct Options {
     /// Schedule, and leave the preferred CPUs as they are told by --preferred; all at first
     #[arg(long)]
     pub no_steal_monitor: bool,
+    /// Length of a turn in µs (100 to 100000)
+    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u64).range(100..=100_000))]
+    pub slice_us: u64,
+    /// A task that wakes up preempts nobody who has run for less than this, in µs
+    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub protect_us: u64,
     /// Leave irqbalance alone
     #[arg(long)]
     pub no_irqbalance: bool,
@@ -75,6 +81,9 @@ pub struct Options {
     /// Print statistics of the scheduler that is running, every so many seconds; load nothing
     #[arg(long, value_name = "SEC")]
     pub monitor: Option<f64>,
+    /// Print the statistics of the scheduler that is running, once, as a line of JSON; load nothing
+    #[arg(long)]
+    pub status: bool,
     /// Explain the statistics
     #[arg(long)]
     pub help_stats: bool,
@@ -136,6 +145,8 @@ impl Options {
         let mut options = Defaults::try_parse_from(Vec::<String>::new())?.options;
         options.libbpf = self.libbpf.clone();
         options.stretch = self.stretch;
+        options.slice_us = self.slice_us;
+        options.protect_us = self.protect_us;
         Ok(options)
     }
 }

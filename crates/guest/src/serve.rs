@@ -54,6 +54,10 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if let Some(choice) = &options.preferred {
         return tell(choice);
     }
+    if options.status {
+        println!("{}", serde_json::to_string(&ask(Vec::new())?)?);
+        return Ok(());
+    }
     preflight::check()?;
     if options.hold {
         return hold(options);
@@ -300,15 +304,20 @@ fn server_data() -> StatsServerData<Request, Answer> {
     StatsServerData::new().add_meta(GuestStats::meta()).add_stats("top", top)
 }
 
+/// Asks the scheduler that runs.
+fn ask(arguments: Vec<(String, String)>) -> Result<GuestStats> {
+    let mut client = StatsClient::new()
+        .connect(None)
+        .context("no scheduler of ours is running: start one with `overbook guest`")?;
+    client.request("stats", arguments)
+}
+
 /// `overbook guest --preferred`.
 fn tell(choice: &str) -> Result<()> {
     if choice != "auto" {
         cpulist::parse(choice)?;
     }
-    let mut client = StatsClient::new()
-        .connect(None)
-        .context("no scheduler of ours is running: start one with `overbook guest`")?;
-    let answer: GuestStats = client.request("stats", vec![("preferred".into(), choice.into())])?;
+    let answer = ask(vec![("preferred".into(), choice.into())])?;
     println!("preferred: {} ({})", answer.preferred, answer.governor);
     Ok(())
 }
@@ -335,10 +344,11 @@ fn hold(options: &Options) -> Result<()> {
         let mut now = Line::try_parse_from(arguments)?.options;
         now.stretch = options.stretch;
         now.check()?;
+        // Reading the machine takes an emulated CPU a second.
+        let mut guest = Guest::new(&now)?;
         scheduler.forget_end()?;
         scheduler.attach(&now.scheduler()?)?;
         println!("{{}}");
-        let mut guest = Guest::new(&now)?;
         // Whatever comes next ends this turn: `detach`, or the end of the input.
         guest.serve(&mut scheduler, &now, &|| lines.try_recv() != Err(TryRecvError::Empty))?;
         let exit = scheduler.leave();

@@ -142,6 +142,9 @@ pub struct Options {
     /// A task that wakes up preempts one whose deadline is later by this much, in µs of virtual time
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub preempt_margin_us: u64,
+    /// A task that wakes up preempts nobody who has run for less than this, in µs
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub protect_us: u64,
     /// The one waiter of a VM that spins on although no queued sibling can help it does so for this long, in µs
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub stay_us: u64,

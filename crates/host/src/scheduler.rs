@@ -121,6 +121,7 @@ impl<'a> Scheduler<'a> {
         data.tiers = options.tiers.iter().fold(0, |bits, tier| bits | tier.bit());
         // Zero at first, and so in the other section.
         let zeroes = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
+        zeroes.protect_ns = ns(options.protect_us);
         zeroes.adaptive_window = options.adaptive_window.into();
         self.switch(options.yield_policy)
     }

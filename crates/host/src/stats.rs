@@ -318,7 +318,7 @@ fn each_since<K: Ord + Clone, V: Default>(
 }
 
 /// QEMU's `-name` (libvirt writes `guest=NAME,…`), else the command's own name.
-fn vm_name(pid: u32) -> String {
+pub fn vm_name(pid: u32) -> String {
     let cmdline = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
     let words: Vec<String> =
         cmdline.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();

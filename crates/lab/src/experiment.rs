@@ -4,6 +4,7 @@
 
 mod bound;
 mod cgroup;
+pub mod guest;
 mod sample;
 mod scheduler;
 mod tuning;
@@ -54,11 +55,15 @@ pub fn run(
     host: &Host,
     say: &mut dyn FnMut(Event) -> Result<()>,
 ) -> Result<()> {
-    let bounds = if scenario.measure.bound { bound::distinct(scenario, host) } else { Vec::new() };
+    let bounds = if scenario.measure.bound && scenario.guest.is_none() {
+        bound::distinct(scenario, host)
+    } else {
+        Vec::new()
+    };
     let total = scenario.measure.repetitions * (scenario.variants.len() + bounds.len()) as u32;
     let mut done = 0;
     let mut points: Vec<bound::Points> = bounds.iter().map(|_| bound::Points::default()).collect();
-    let mut overbook = scheduler::Scheduler::default();
+    let mut overbook = scheduler::Scheduler::new(if scenario.guest.is_some() { "guest" } else { "host" });
     for repetition in 0..scenario.measure.repetitions {
         let run_seed = seed.wrapping_mul(1_000_003).wrapping_add(repetition.into());
         // Rotated, so that no variant always runs first.
@@ -66,13 +71,22 @@ pub fn run(
             let variant = &scenario.variants[(nth + repetition as usize) % scenario.variants.len()];
             let guests = guests(scenario, host);
             let tuning = tuning::apply(variant, scenario.host.dilation, host.default_slice_ns)?;
-            if let Some(arguments) = &variant.overbook {
-                overbook
+            let of_guest = variant.guest.as_ref().map(|own| guest::arguments(own));
+            let arguments = variant.overbook.as_ref().or(of_guest.as_ref());
+            let mut attach = || match arguments {
+                Some(arguments) => overbook
                     .attach(arguments, scenario.host.dilation)
-                    .with_context(|| format!("variant {}", variant.name))?;
-            }
-            let mut run = run_once(scenario, variant, &guests, run_seed, host)?;
-            if variant.overbook.is_some() {
+                    .with_context(|| format!("variant {}", variant.name)),
+                None => Ok(()),
+            };
+            let mut run = match &scenario.guest {
+                Some(spec) => guest::run_once(scenario, spec, host, &mut attach)?,
+                None => {
+                    attach()?;
+                    run_once(scenario, variant, &guests, run_seed, host)?
+                }
+            };
+            if arguments.is_some() {
                 match overbook.detach() {
                     Ok(counters) => run.extra.extend(counters),
                     Err(e) => run.error = Some(format!("{e:#}")),

@@ -24,6 +24,8 @@ pub enum Task {
     Scenario(Box<Scenario>),
     /// Load, switch, kill and upset the host scheduler while VMs come and go.
     Soak(Soak),
+    /// Show that the guest scheduler does what it promises, with injected steal.
+    GuestCheck,
 }
 
 /// How long a soak is.

@@ -3,6 +3,9 @@
 //!
 //! The format is documented in `docs/scenarios.md`. Every mistake is reported with its line.
 
+mod guest;
+
+pub use guest::{GuestLoad, GuestSpec, HostShare};
 use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -52,9 +55,12 @@ pub struct Scenario {
     /// Where vCPUs may run and how they are grouped.
     #[serde(default)]
     pub layout: Layout,
-    /// The VMs.
-    #[serde(rename = "vm")]
+    /// The VMs; none if the machine itself is the guest.
+    #[serde(rename = "vm", default)]
     pub vms: Vec<Vm>,
+    /// The machine itself is a guest, of a host that is a model.
+    #[serde(default)]
+    pub guest: Option<GuestSpec>,
     /// What is compared; the first is the baseline.
     #[serde(rename = "variant", default = "Variant::eevdf_only")]
     pub variants: Vec<Variant>,
@@ -185,6 +191,9 @@ pub struct Variant {
     /// Arguments of `overbook host`, which schedules this variant; EEVDF does if absent.
     #[serde(default)]
     pub overbook: Option<Vec<String>>,
+    /// Arguments of `overbook guest`, which schedules this variant of a machine that is a guest.
+    #[serde(default)]
+    pub guest: Option<Vec<String>>,
     /// `false` switches pause-loop exits off, and with them directed yield.
     #[serde(default = "yes")]
     pub ple: bool,
@@ -323,6 +332,7 @@ impl Scenario {
             measure: Measure::default(),
             layout: Layout::default(),
             vms,
+            guest: None,
             variants: Variant::eevdf_only(),
         }
     }
@@ -352,6 +362,9 @@ impl Scenario {
 
     /// vCPUs divided by CPUs that they may use.
     pub fn overcommit(&self) -> f64 {
+        if let Some(guest) = &self.guest {
+            return f64::from(self.host.cpus) / guest.cpus;
+        }
         let vcpus: u32 = self.vms.iter().map(|vm| vm.count * vm.vcpus).sum();
         f64::from(vcpus) / f64::from(self.host.cpus)
     }
@@ -403,7 +416,10 @@ impl Scenario {
             return mistake(&["seed"], "seed must be below 2^63".into());
         }
         self.check_layout()?;
-        if self.vms.is_empty() {
+        if let Some(guest) = &self.guest {
+            guest.check(self.vms.len())?;
+        }
+        if self.vms.is_empty() && self.guest.is_none() {
             return mistake(&["vm"], "there is no VM: add a [[vm]] table".into());
         }
         for (i, vm) in self.vms.iter().enumerate() {
@@ -485,6 +501,18 @@ impl Scenario {
         if let Some(slice) = variant.base_slice_us {
             range(&["base_slice_us"], slice, 100.0, 1e6)?;
         }
+        match (&self.guest, &variant.guest, &variant.overbook) {
+            (Some(_), _, Some(_)) => {
+                return mistake(
+                    &["overbook"],
+                    "a machine that is a guest takes `guest` and not `overbook`".into(),
+                );
+            }
+            (None, Some(_), _) => {
+                return mistake(&["guest"], "`guest` needs a [guest] table: this machine is a host".into());
+            }
+            _ => {}
+        }
         for feature in &variant.features {
             if feature.is_empty() || !feature.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') {
                 return mistake(
@@ -515,6 +543,10 @@ type Mistake = (Vec<Key>, String);
 
 fn mistake<T>(keys: &[&'static str], what: String) -> Result<T, Mistake> {
     Err((keys.iter().map(|key| Key::Name(key)).collect(), what))
+}
+
+fn prefixed_table(table: &'static str, keys: Vec<Key>) -> Vec<Key> {
+    std::iter::once(Key::Name(table)).chain(keys).collect()
 }
 
 fn prefixed(table: &'static str, nth: usize, keys: Vec<Key>) -> Vec<Key> {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The outer half of the soak: boots a machine and relays what it says.
+//! The outer half of the soak and of the guest's check: boots a machine and relays what it says.
 
 use crate::initramfs;
-use crate::protocol::{Event, Job, Soak, Task};
+use crate::protocol::{Event, Job, Task};
 use crate::qemu::{self, Accel, Boot, Next};
 use crate::scenario::Host;
 use anyhow::{Context, Result, bail};
@@ -13,13 +13,13 @@ use std::time::Duration;
 /// Longest silence of the machine in real time: a load of the scheduler on a loaded machine takes a fifth of it.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Boots a machine of four CPUs and runs the soak; `say` is told of every round.
+/// Boots a machine of four CPUs for a task that only says how it goes: [`Task::Soak`] or [`Task::GuestCheck`].
 ///
 /// # Errors
 /// Something went wrong in it (the message says what, and the kernel's last words follow), it hangs, or it was
 /// interrupted.
 pub fn run(
-    soak: &Soak,
+    task: Task,
     seed: u64,
     kernel: &Kernel,
     accel: Accel,
@@ -31,11 +31,11 @@ pub fn run(
         .tempdir()
         .context("cannot make a temporary folder: is the disk full?")?;
     let emulator = qemu::version()?;
-    let job =
-        Job { task: Task::Soak(soak.clone()), accel: accel.name().into(), emulator, seed, strict: false };
+    let job = Job { task, accel: accel.name().into(), emulator, seed, strict: false };
     let initramfs = dir.path().join("initramfs");
     initramfs::write(&initramfs, kernel, &job)?;
-    let host = Host { cpus: 4, ..Host::default() };
+    let smt = if matches!(job.task, Task::GuestCheck) { 2 } else { 1 };
+    let host = Host { cpus: 4, smt, ..Host::default() };
     let boot =
         Boot { kernel: &kernel.image, initramfs: &initramfs, dir: dir.path(), host: &host, accel, seed };
     let mut machine = boot.start()?;

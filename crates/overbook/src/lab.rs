@@ -5,7 +5,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use overbook_kernels::{Cache, Kernel, Want};
-use overbook_lab::protocol::Soak;
+use overbook_lab::protocol::{Soak, Task};
 use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
 use overbook_lab::{Scenario, trial};
@@ -29,6 +29,8 @@ pub enum Lab {
     },
     /// Load, switch, kill and upset the host scheduler while VMs come and go, and look that all get on
     Soak(SoakArgs),
+    /// Show on an emulated machine that the guest scheduler does what it promises, with injected steal times
+    Guest(GuestArgs),
     /// List kernels: which there are, and why others will not do
     Kernels {
         /// Fetch the kernels of these series (6.18, 7.2) first
@@ -118,16 +120,34 @@ pub struct SoakArgs {
 
 impl SoakArgs {
     fn run(&self) -> Result<()> {
-        let cache = Cache::open_default()?;
-        let kernel = self.kernel.resolve(&cache)?;
-        let interrupted = interruption()?;
-        let accel = choose(self.accel, &kernel, &cache, &interrupted)?;
-        println!("kernel {} ({}), {}", kernel.release, kernel.origin, accel.name());
         let soak = Soak { rounds: self.rounds, reloads: self.reloads };
-        overbook_lab::soak::run(&soak, self.seed, &kernel, accel, &interrupted, &mut |text| {
-            println!("{text}")
-        })
+        tell(Task::Soak(soak), self.seed, &self.kernel, self.accel)
     }
+}
+
+#[derive(Args)]
+pub struct GuestArgs {
+    #[command(flatten)]
+    kernel: KernelChoice,
+    /// How the machine is executed
+    #[arg(long, value_enum, default_value = "icount")]
+    accel: Execution,
+}
+
+impl GuestArgs {
+    fn run(&self) -> Result<()> {
+        tell(Task::GuestCheck, 1, &self.kernel, self.accel)
+    }
+}
+
+/// Runs a task that only says how it goes.
+fn tell(task: Task, seed: u64, kernel: &KernelChoice, accel: Execution) -> Result<()> {
+    let cache = Cache::open_default()?;
+    let kernel = kernel.resolve(&cache)?;
+    let interrupted = interruption()?;
+    let accel = choose(accel, &kernel, &cache, &interrupted)?;
+    println!("kernel {} ({}), {}", kernel.release, kernel.origin, accel.name());
+    overbook_lab::soak::run(task, seed, &kernel, accel, &interrupted, &mut |text| println!("{text}"))
 }
 
 impl Lab {
@@ -135,6 +155,7 @@ impl Lab {
         match self {
             Lab::Run(run) => run.run(),
             Lab::Soak(soak) => soak.run(),
+            Lab::Guest(guest) => guest.run(),
             Lab::Check { scenarios } => check(&scenarios),
             Lab::Kernels { fetch } => kernels(&fetch),
             Lab::Compare { a, b, within } => compare_files(&a, &b, within),

@@ -112,6 +112,19 @@ fn a_burst_is_forgotten_soon() {
 }
 
 #[test]
+fn a_guest_that_idles_at_times_keeps_what_it_wants() {
+    // Four CPUs, of which it wants two and a half and gets two: three, then two if that is all it gets.
+    let (mut state, mut cores) = (State::default(), 4);
+    let mut sizes = Vec::new();
+    for _ in 0..10 {
+        let stolen = if cores > 2 { 0.5 } else { 0.0 };
+        cores = state.decide(&rules(PROPORTIONAL), &sample(4, cores, 2.0, stolen), cores, 4);
+        sizes.push(cores);
+    }
+    assert_eq!(sizes[..8], [4, 3, 3, 3, 3, 2, 2, 2]);
+}
+
+#[test]
 fn an_idle_guest_with_a_little_steal_is_left_alone() {
     // Little is wanted; what is stolen of it is not above the threshold.
     let mut state = State::default();

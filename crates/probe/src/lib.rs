@@ -35,6 +35,15 @@ pub struct VmCounts {
     pub yield_other_rq: u64,
 }
 
+/// How long one vCPU thread has spun since the probes were attached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SpinTime {
+    /// Exits that KVM took for spinning.
+    pub spins: u64,
+    /// Time between such exits that followed each other at once.
+    pub spin_ns: u64,
+}
+
 /// Attached probes; detached when dropped.
 pub struct Probe {
     skel: skeleton::KvmSkel<'static>,
@@ -46,16 +55,46 @@ impl Probe {
     /// # Errors
     /// The kernel has no BTF, no kvm module, or the caller is not root; the message says what to do.
     pub fn attach() -> Result<Probe> {
+        Probe::load(false)
+    }
+
+    /// As [`Probe::attach`], and measures how long threads spin ([`Probe::spin_times`]).
+    ///
+    /// # Errors
+    /// As [`Probe::attach`].
+    pub fn attach_with_spin_times() -> Result<Probe> {
+        Probe::load(true)
+    }
+
+    fn load(spin_times: bool) -> Result<Probe> {
         quiet();
         // The skeleton borrows its object for life. A program attaches probes once, so that life is the
         // program's: 40 bytes are not given back.
         let object: &'static mut MaybeUninit<OpenObject> = Box::leak(Box::new(MaybeUninit::uninit()));
         let mut skel = skeleton::KvmSkelBuilder::default()
             .open(object)
-            .and_then(|open| open.load())
+            .and_then(|mut open| {
+                open.progs.spin_time.set_autoload(spin_times);
+                open.load()
+            })
             .context("the kernel refuses the KVM probes: they need root, BTF (CONFIG_DEBUG_INFO_BTF) and a loaded kvm module")?;
         skel.attach().context("the KVM probes cannot be attached: is tracefs mounted, and kvm loaded?")?;
         Ok(Probe { skel })
+    }
+
+    /// Spinning by thread; empty without [`Probe::attach_with_spin_times`].
+    ///
+    /// # Errors
+    /// The kernel cannot read its own maps.
+    pub fn spin_times(&self) -> Result<BTreeMap<i32, SpinTime>> {
+        let spins = &self.skel.maps.spins;
+        let mut all = BTreeMap::new();
+        for key in spins.keys() {
+            let Some(value) = spins.lookup(&key, MapFlags::ANY)? else { continue };
+            let word = |i: usize| value[8 * i..][..8].try_into().map_or(0, u64::from_ne_bytes);
+            all.insert(word32(&key, 0) as i32, SpinTime { spins: word(0), spin_ns: word(1) });
+        }
+        Ok(all)
     }
 
     /// Counts per VM, by the process id of its vCPU threads.

@@ -327,6 +327,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->resumed_at = now;
 	taskc->yielded = false;
 	cpuc->vm = taskc->vm;
+	cpuc->since = taskc->idle_class ? 0 : now;
 	/* Who runs on a sibling's account can wait no better than that one. */
 	if (!taskc->grant_ns)
 		cpuc->deadline = taskc->deadline;

@@ -36,6 +36,9 @@ volatile u64 slice_ns = 3000000;
 volatile u64 least_grant_ns = 500000;
 /* A woken task preempts one whose deadline is later by this much, ns of virtual time. */
 volatile u64 preempt_margin_ns = 500000;
+/* A woken task preempts nobody who has run for less than this, ns: where tasks wake each other all
+ * the time, each would end the other's turn at once. */
+volatile u64 protect_ns;
 
 /* The one waiter of a VM that spins on although nobody can help it does so for this long, ns. */
 volatile u64 stay_ns = 200000;
@@ -134,8 +137,9 @@ struct {
 struct cpu_ctx {
 	/* Virtual time of this CPU: that of whoever was picked by deadline last. */
 	u64 vtime;
-	/* Deadline of the running task, and its VM. */
+	/* Deadline of the running task, when it began to run, and its VM. */
 	u64 deadline;
+	u64 since;
 	u32 vm;
 	/* Whom the running task has nominated, and when. */
 	u32 nominee;

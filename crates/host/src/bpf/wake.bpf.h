@@ -56,16 +56,24 @@ struct {
 	__type(value, struct victim);
 } victims SEC(".maps");
 
+/* Whether whoever runs on a CPU has only just begun. */
+static bool is_protected(const struct cpu_ctx *cpuc, u64 now)
+{
+	return protect_ns && now - cpuc->since < protect_ns;
+}
+
 /* CPU of whoever can wait best on an LLC, if his deadline is late enough against that of a woken
  * task; −1 if it is not. */
 static s32 latest_cpu(const struct task_struct *p, const struct task_ctx *taskc, s32 prev_cpu)
 {
 	u32 zero = 0, llc = llc_of(prev_cpu), i, cpu;
 	struct victim *victim = bpf_map_lookup_elem(&victims, &zero);
+	u64 now;
 
 	if (!victim)
 		return -1;
 	victim->found = 0;
+	now = protect_ns ? scx_bpf_now() : 0;
 	bpf_for (i, 0, VICTIMS) {
 		struct cpu_ctx *cpuc;
 
@@ -77,6 +85,8 @@ static s32 latest_cpu(const struct task_struct *p, const struct task_ctx *taskc,
 		cpuc = cpu_ctx_of(cpu);
 		if (!cpuc || llc_of(cpu) != llc || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
 		    !is_preferred(cpu))
+			continue;
+		if (is_protected(cpuc, now))
 			continue;
 		if (victim->found && !ovb_vtime_before(victim->deadline, cpuc->deadline))
 			continue;
@@ -137,7 +147,8 @@ static void notify(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool 
 		return;
 	}
 	cpuc = cpu_ctx_of(cpu);
-	if (cpuc && ovb_vtime_before(taskc->deadline + preempt_margin_ns, cpuc->deadline)) {
+	if (cpuc && !is_protected(cpuc, scx_bpf_now()) &&
+	    ovb_vtime_before(taskc->deadline + preempt_margin_ns, cpuc->deadline)) {
 		count(OVB_COUNT_PREEMPT);
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	}

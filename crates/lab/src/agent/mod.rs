@@ -2,6 +2,8 @@
 //! The half of the lab that runs inside the emulated host, as its init.
 
 mod burner;
+mod guest;
+mod kernel;
 mod soak;
 mod system;
 
@@ -49,6 +51,9 @@ fn work(port: &mut Port) -> Result<()> {
     }
     if let Task::Soak(order) = &job.task {
         return soak::run(order, job.seed, &clock, &mut |event| port.say(&event));
+    }
+    if let Task::GuestCheck = &job.task {
+        return guest::check(&mut |event| port.say(&event));
     }
     let Task::Scenario(scenario) = &job.task else { return Ok(()) };
     port.say(&Event::Machine(describe::machine(&job.accel, &job.emulator, &clock)?))?;

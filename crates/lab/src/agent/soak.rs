@@ -2,13 +2,12 @@
 //! The soak: VMs come and go while the host scheduler is switched, killed, loaded again, and CPUs go away. Every VM
 //! must get on at any time, and the kernel must have no complaint.
 
+use super::kernel::{complaints, restarts, scheduler_state, set_online};
 use crate::instrument::Clock;
 use crate::protocol::{Event, Soak};
 use crate::task::now_ns;
 use anyhow::{Context, Result, bail};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
-use std::fs;
-use std::os::unix::fs::OpenOptionsExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -18,9 +17,6 @@ const RULES: [&str; 6] = ["handoff", "forfeit", "deboost", "credit", "proportion
 const VMS: usize = 3;
 /// Longest wait for the scheduler to load or to go, ns. Verifying takes an emulated CPU some 20 s.
 const PATIENCE_NS: u64 = 180_000_000_000;
-/// Words of the kernel that mean that something is wrong.
-const COMPLAINTS: [&str; 6] =
-    ["runnable task stall", "runtime error", "soft lockup", "BUG:", "WARNING:", "rcu: INFO"];
 
 struct Vm {
     name: String,
@@ -139,19 +135,25 @@ impl State<'_> {
     fn upset(&mut self, nth: u32) -> Result<String> {
         if nth % 2 == 1 {
             let before = restarts()?;
-            set_online(false)?;
-            self.wait_until(|| Ok(restarts()? > before && state()? == "enabled"), "come back without a CPU")?;
+            set_online(3, false)?;
+            self.wait_until(
+                || Ok(restarts()? > before && scheduler_state()? == "enabled"),
+                "come back without a CPU",
+            )?;
             self.all_get_on()?;
             let before = restarts()?;
-            set_online(true)?;
-            self.wait_until(|| Ok(restarts()? > before && state()? == "enabled"), "come back with all CPUs")?;
+            set_online(3, true)?;
+            self.wait_until(
+                || Ok(restarts()? > before && scheduler_state()? == "enabled"),
+                "come back with all CPUs",
+            )?;
             self.all_get_on()?;
             return Ok("a CPU went and came back".into());
         }
         let mut child = self.scheduler.take().context("no scheduler")?;
         child.kill()?;
         child.wait()?;
-        self.wait_until(|| Ok(state()? == "disabled"), "leave after kill -9")?;
+        self.wait_until(|| Ok(scheduler_state()? == "disabled"), "leave after kill -9")?;
         self.all_get_on()?;
         self.load()?;
         self.all_get_on()?;
@@ -161,7 +163,7 @@ impl State<'_> {
     fn load(&mut self) -> Result<()> {
         let child = Command::new("/proc/self/exe").arg("host").stdin(Stdio::null()).spawn();
         self.scheduler = Some(child.context("cannot start `overbook host`")?);
-        self.wait_until(|| Ok(state()? == "enabled"), "load")?;
+        self.wait_until(|| Ok(scheduler_state()? == "enabled"), "load")?;
         // Its statistics are served a moment later.
         sleep(Duration::from_millis(500));
         Ok(())
@@ -184,7 +186,7 @@ impl State<'_> {
     }
 
     fn expect(&self, wanted: &str) -> Result<()> {
-        let found = state()?;
+        let found = scheduler_state()?;
         if found != wanted {
             bail!("sched_ext is {found} and should be {wanted}: {}", complaints().unwrap_or_default());
         }
@@ -217,33 +219,4 @@ impl Drop for State<'_> {
             let _ = child.wait();
         }
     }
-}
-
-fn state() -> Result<String> {
-    Ok(fs::read_to_string("/sys/kernel/sched_ext/state")?.trim().to_string())
-}
-
-/// How often a scheduler has been enabled in this boot.
-fn restarts() -> Result<u64> {
-    Ok(fs::read_to_string("/sys/kernel/sched_ext/enable_seq")?.trim().parse()?)
-}
-
-/// The last CPU: the first cannot go everywhere.
-fn set_online(online: bool) -> Result<()> {
-    fs::write("/sys/devices/system/cpu/cpu3/online", if online { "1" } else { "0" })
-        .context("cannot take a CPU off or on")
-}
-
-/// The kernel's first complaint of this boot.
-fn complaints() -> Option<String> {
-    let log = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").ok()?;
-    let mut buffer = [0; 8192];
-    // Every read is one record; the end is EAGAIN.
-    while let Ok(n) = nix::unistd::read(&log, &mut buffer) {
-        let line = String::from_utf8_lossy(&buffer[..n]).into_owned();
-        if COMPLAINTS.iter().any(|word| line.contains(word)) {
-            return Some(line.lines().next().unwrap_or_default().to_string());
-        }
-    }
-    None
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Overbook's own host scheduler, attached for the length of a run.
+//! Overbook's own scheduler, attached for the length of a run.
 
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
@@ -10,12 +10,13 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 /// The scheduler that this boot has loaded: loading verifies every program and takes an emulated CPU many seconds,
 /// attaching with other arguments takes none.
-#[derive(Default)]
 pub struct Scheduler {
+    /// `host` or `guest`.
+    command: &'static str,
     loaded: Option<Loaded>,
 }
 
-/// A loaded `overbook host`, attached or not. Dropping it unloads the scheduler.
+/// A loaded `overbook host` or `guest`, attached or not. Dropping it unloads the scheduler.
 struct Loaded {
     child: Child,
     input: ChildStdin,
@@ -25,7 +26,12 @@ struct Loaded {
 }
 
 impl Scheduler {
-    /// Attaches the scheduler with `arguments` (those of `overbook host`), loading it first if need be, with its
+    /// `overbook host` or `overbook guest`; nothing is loaded yet.
+    pub fn new(command: &'static str) -> Scheduler {
+        Scheduler { command, loaded: None }
+    }
+
+    /// Attaches the scheduler with `arguments` (those of its command), loading it first if need be, with its
     /// times stretched by `dilation`.
     ///
     /// # Errors
@@ -38,7 +44,7 @@ impl Scheduler {
             .partition(|a| a.trim_start_matches('-').chars().all(|c| c == 'v'));
         let loaded = match &mut self.loaded {
             Some(loaded) => loaded,
-            none => none.insert(Loaded::start(&says, dilation)?),
+            none => none.insert(Loaded::start(self.command, &says, dilation)?),
         };
         let outcome = loaded.ask(&format!("attach {}", serde_json::to_string(&arguments)?));
         if outcome.is_err() {
@@ -61,18 +67,18 @@ impl Scheduler {
 }
 
 impl Loaded {
-    fn start(says: &[&str], dilation: f64) -> Result<Loaded> {
+    fn start(command: &str, says: &[&str], dilation: f64) -> Result<Loaded> {
         let messages = tempfile::tempfile().context("no room for the scheduler's messages")?;
         let mut child = Command::new("/proc/self/exe")
             .args(says)
-            .args(["host", "--hold", "--stretch", &dilation.to_string()])
+            .args([command, "--hold", "--stretch", &dilation.to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(messages.try_clone()?)
             .spawn()
-            .context("cannot start `overbook host`")?;
-        let input = child.stdin.take().context("no pipe to `overbook host`")?;
-        let output = child.stdout.take().context("no pipe from `overbook host`")?;
+            .context("cannot start the scheduler")?;
+        let input = child.stdin.take().context("no pipe to the scheduler")?;
+        let output = child.stdout.take().context("no pipe from the scheduler")?;
         let mut loaded = Loaded { child, input, answers: BufReader::new(output).lines(), messages };
         loaded.answer()?;
         Ok(loaded)
@@ -89,7 +95,7 @@ impl Loaded {
             Some(Ok(line)) => Ok(serde_json::from_str(&line)?),
             _ => {
                 let status = self.child.wait()?;
-                bail!("`overbook host` failed ({status}): {}", self.last_words())
+                bail!("the scheduler failed ({status}): {}", self.last_words())
             }
         }
     }

@@ -130,4 +130,43 @@ int vm_exit(struct kvm_exit_event *event)
 	return 0;
 }
 
+/* Spinning of one vCPU thread; see spin_time(). */
+struct spin {
+	u64 spins;
+	u64 spin_ns;
+	u64 last;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, MAX_EXIT_ROWS);
+	__type(key, u32);
+	__type(value, struct spin);
+} spins SEC(".maps");
+
+/* Two spins of a thread no further apart than this are one: the hardware's window, an exit and some
+ * room. A thread that was preempted in between comes later. */
+u64 spin_gap_ns = 20000;
+
+/* Loaded on demand: how long threads spin, for those who want to know what it costs a host. */
+SEC("?fentry/kvm_vcpu_on_spin")
+int BPF_PROG(spin_time, struct kvm_vcpu *me)
+{
+	u32 tid = bpf_get_current_pid_tgid();
+	struct spin *spin = bpf_map_lookup_elem(&spins, &tid), first = {};
+	u64 now = bpf_ktime_get_ns();
+
+	if (!spin) {
+		first.last = now;
+		first.spins = 1;
+		bpf_map_update_elem(&spins, &tid, &first, BPF_ANY);
+		return 0;
+	}
+	spin->spins++;
+	if (now - spin->last < spin_gap_ns)
+		spin->spin_ns += now - spin->last;
+	spin->last = now;
+	return 0;
+}
+
 char LICENSE[] SEC("license") = "GPL";

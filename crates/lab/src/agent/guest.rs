@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The guest scheduler does what it promises: this machine is the guest, with two cores of two siblings each; steal
+//! times are injected (`--steal-from`), all else is real.
+
+use super::kernel::{complaints, restarts, scheduler_state, set_online};
+use crate::protocol::Event;
+use crate::task::{self, now_ns};
+use anyhow::{Context, Result, bail, ensure};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, gettid};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::net::UnixListener;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+const STAT: &str = "/run/stat";
+const PREFERRED: &str = "/run/overbook/preferred";
+const IRQBALANCE: &str = "/run/irqbalance/irqbalance1.sock";
+/// Longest wait for anything but a load; a load takes an emulated CPU some 20 s.
+const PATIENCE: Duration = Duration::from_secs(20);
+const LOAD_PATIENCE: Duration = Duration::from_secs(180);
+
+/// Says every step that holds.
+///
+/// # Errors
+/// The first one that does not.
+pub fn check(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
+    let mut say = |text: &str| say(Event::Log(text.into()));
+    let steal = Injected::start()?;
+    let irqbalance = StandIn::start()?;
+    let free: Vec<Worker> = (0..4).map(|_| Worker::start(&[])).collect::<Result<_>>()?;
+    let pinned = Worker::start(&[3])?;
+    let pair = Worker::start(&[2, 3])?;
+    let load = |more: &[&str]| Guest::start(more);
+
+    let mut guest = load(&["--interval-ms", "100", "--irq-settle", "2"])?;
+    guest.wait(LOAD_PATIENCE, "load", || Ok(scheduler_state()? == "enabled"))?;
+    guest.wait(PATIENCE, "prefer all CPUs", || Ok(preferred() == "0-3"))?;
+    ensure!(places(&free)?.len() == 4, "without steal, not all CPUs are used");
+    say("no steal: all CPUs are preferred and used")?;
+
+    steal.set(50);
+    guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
+    let seen = places(&free)?;
+    ensure!(seen.iter().all(|cpu| *cpu < 2), "tasks still run on CPUs {seen:?}, of which 0-1 are preferred");
+    say("half is stolen: one core of two siblings stays, and tasks run there only")?;
+
+    let alone = [&pinned, &pair].map(|w| w.used_within(Duration::from_millis(500)));
+    ensure!(alone.iter().all(|used| *used > 0.2), "tasks bound elsewhere had {alone:?} of a CPU");
+    ensure!(pinned.affinity()? == [3] && pair.affinity()? == [2, 3], "affinity has changed");
+    ensure!(free[0].affinity()? == [0, 1, 2, 3], "affinity has changed");
+    let stats = stats()?;
+    ensure!(stats["outside"].as_u64() > Some(0), "tasks bound elsewhere were not counted: {stats}");
+    ensure!(stats["pushed"].as_u64() > Some(0), "tasks that were moved were not counted: {stats}");
+    say("tasks bound to other CPUs run there and are counted; no affinity has changed")?;
+
+    guest.wait(PATIENCE, "tell irqbalance", || Ok(irqbalance.last() == "settings cpus 2-3"))?;
+    say("irqbalance is told, once CPUs have settled")?;
+
+    for (choice, complaint) in [("0-9", "not online"), ("x", "not a list"), ("", "no CPU")] {
+        let output = overbook(&["guest", "--preferred", choice])?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && text.contains(complaint), "--preferred {choice:?}: {text:?}");
+    }
+    ensure!(preferred() == "0-1", "a choice that was refused has changed something");
+    tell("1,2-3")?;
+    ensure!(preferred() == "1-3", "the choice is not published");
+    guest.wait(PATIENCE, "follow the choice", || Ok(!places(&free)?.contains(&0)))?;
+    tell("auto")?;
+    guest.wait(PATIENCE, "choose again", || Ok(preferred() == "0-1"))?;
+    say("CPUs can be chosen by hand; nonsense is refused; `auto` goes back")?;
+
+    steal.set(0);
+    guest.wait(PATIENCE, "prefer all again", || Ok(preferred() == "0-3"))?;
+    guest.wait(PATIENCE, "use all again", || Ok(places(&free)?.len() == 4))?;
+    guest.wait(PATIENCE, "tell irqbalance", || Ok(irqbalance.last() == "settings cpus NULL"))?;
+    say("steal is over: all CPUs come back, and irqbalance as it was")?;
+
+    steal.set(50);
+    guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
+    guest.wait(PATIENCE, "tell irqbalance", || Ok(irqbalance.last() == "settings cpus 2-3"))?;
+    let before = restarts()?;
+    set_online(1, false)?;
+    guest.wait(LOAD_PATIENCE, "come back without a CPU", || {
+        Ok(restarts()? > before && scheduler_state()? == "enabled" && preferred() == "0")
+    })?;
+    say("a CPU went: loaded again, and one core is left")?;
+
+    guest.kill()?;
+    wait(PATIENCE, "leave after kill -9", || Ok(scheduler_state()? == "disabled"))?;
+    wait(PATIENCE, "clean up", || Ok(preferred().is_empty() && irqbalance.last() == "settings cpus NULL"))?;
+    set_online(1, true)?;
+    wait(PATIENCE, "use all CPUs", || Ok(places(&free)?.len() == 4))?;
+    say("kill -9: EEVDF uses all CPUs, the list is gone, irqbalance is as it was")?;
+
+    drop(irqbalance);
+    let moved = movable_irq()?;
+    let mut guest = load(&["--interval-ms", "100", "--irq-settle", "1", "--steer-irqs", "--json"])?;
+    guest.wait(LOAD_PATIENCE, "load", || Ok(scheduler_state()? == "enabled"))?;
+    guest.wait(PATIENCE, "move interrupts", || Ok(irq_cpus(moved)? == "0-1"))?;
+    guest.end()?;
+    ensure!(irq_cpus(moved)? == "0-3", "interrupt {moved} was not put back: {}", irq_cpus(moved)?);
+    ensure!(scheduler_state()? == "disabled" && preferred().is_empty(), "something is left after SIGTERM");
+    say("without irqbalance, and asked to: interrupts are moved, and put back")?;
+
+    if let Some(line) = complaints() {
+        bail!("the kernel complains: {line}");
+    }
+    say("the guest scheduler does what it promises, and the kernel had no complaint")
+}
+
+/// CPUs on which workers have been found, looking many times.
+fn places(workers: &[Worker]) -> Result<Vec<i32>> {
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        sleep(Duration::from_millis(10));
+        seen.extend(workers.iter().map(|w| w.cpu.load(Ordering::Relaxed)));
+    }
+    seen.sort_unstable();
+    seen.dedup();
+    Ok(seen)
+}
+
+fn preferred() -> String {
+    fs::read_to_string(PREFERRED).unwrap_or_default().trim().to_string()
+}
+
+fn stats() -> Result<Value> {
+    let output = overbook(&["guest", "--status"])?;
+    serde_json::from_slice(&output.stdout).with_context(|| {
+        format!("`overbook guest --status` prints no JSON: {}", String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+fn overbook(arguments: &[&str]) -> Result<Output> {
+    Command::new("/proc/self/exe").args(arguments).output().context("cannot start overbook")
+}
+
+fn tell(choice: &str) -> Result<()> {
+    let output = overbook(&["guest", "--preferred", choice])?;
+    ensure!(output.status.success(), "--preferred {choice}: {}", String::from_utf8_lossy(&output.stderr));
+    Ok(())
+}
+
+fn irq_cpus(irq: u32) -> Result<String> {
+    Ok(fs::read_to_string(format!("/proc/irq/{irq}/smp_affinity_list"))?.trim().to_string())
+}
+
+/// An interrupt whose CPUs can be set.
+fn movable_irq() -> Result<u32> {
+    for dir in fs::read_dir("/proc/irq")?.flatten() {
+        let Some(irq) = dir.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        if irq_cpus(irq).is_ok_and(|cpus| cpus == "0-3")
+            && fs::write(dir.path().join("smp_affinity_list"), "0-3").is_ok()
+        {
+            return Ok(irq);
+        }
+    }
+    bail!("no interrupt of this machine can be moved")
+}
+
+fn wait(patience: Duration, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    let start = now_ns();
+    while !done()? {
+        if now_ns() - start > patience.as_nanos() as u64 {
+            let status = overbook(&["guest", "--status"]).map_or_else(
+                |e| e.to_string(),
+                |o| String::from_utf8_lossy(&[o.stdout, o.stderr].concat()).into_owned(),
+            );
+            bail!(
+                "it did not {what} within {} s; preferred: {:?}; {status}",
+                patience.as_secs(),
+                preferred()
+            );
+        }
+        sleep(Duration::from_millis(20));
+    }
+    Ok(())
+}
+
+/// A running `overbook guest`.
+struct Guest(Child);
+
+impl Guest {
+    fn start(more: &[&str]) -> Result<Guest> {
+        let mut command = Command::new("/proc/self/exe");
+        command.args(["guest", "--steal-from", STAT]).args(more).stdin(Stdio::null());
+        Ok(Guest(command.spawn().context("cannot start `overbook guest`")?))
+    }
+
+    fn wait(&mut self, patience: Duration, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+        wait(patience, what, || {
+            if let Some(status) = self.0.try_wait()? {
+                bail!("`overbook guest` ended ({status}) and did not {what}");
+            }
+            done()
+        })
+    }
+
+    fn kill(mut self) -> Result<()> {
+        self.0.kill()?;
+        self.0.wait()?;
+        Ok(())
+    }
+
+    fn end(mut self) -> Result<()> {
+        kill(Pid::from_raw(self.0.id() as i32), Signal::SIGTERM)?;
+        let status = self.0.wait()?;
+        ensure!(status.success(), "`overbook guest` ended with {status} after SIGTERM");
+        Ok(())
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A task that always wants a CPU.
+struct Worker {
+    stop: Arc<AtomicBool>,
+    tid: i32,
+    /// Where it ran last.
+    cpu: Arc<AtomicI32>,
+}
+
+impl Worker {
+    fn start(cpus: &[u32]) -> Result<Worker> {
+        let (stop, cpu, tid) =
+            (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(-1)), Arc::new(AtomicI32::new(0)));
+        let (ends, place, name, cpus) = (stop.clone(), cpu.clone(), tid.clone(), cpus.to_vec());
+        thread::spawn(move || {
+            if !cpus.is_empty() && task::bind(0, &cpus).is_err() {
+                return;
+            }
+            name.store(gettid().as_raw(), Ordering::Release);
+            while !ends.load(Ordering::Relaxed) {
+                task::turns(1000);
+                // SAFETY: takes no arguments.
+                place.store(unsafe { libc::sched_getcpu() }, Ordering::Relaxed);
+            }
+        });
+        wait(PATIENCE, "start a task", || Ok(tid.load(Ordering::Acquire) != 0))?;
+        Ok(Worker { stop, tid: tid.load(Ordering::Acquire), cpu })
+    }
+
+    fn affinity(&self) -> Result<Vec<usize>> {
+        let set = sched_getaffinity(Pid::from_raw(self.tid))?;
+        Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
+    }
+
+    /// CPU time within a while, as a part of it.
+    fn used_within(&self, length: Duration) -> f64 {
+        let own = std::process::id() as i32;
+        let run = || task::counts(own, self.tid).map_or(0, |counts| counts.run_ns);
+        let (before, start) = (run(), now_ns());
+        sleep(length);
+        (run() - before) as f64 / (now_ns() - start) as f64
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Writes a `/proc/stat` of a machine that wants all its CPUs and loses some percent of them. What is lost goes with
+/// the CPUs: a guest of four that is given two loses nothing on two.
+struct Injected(Arc<AtomicI32>);
+
+impl Injected {
+    fn start() -> Result<Injected> {
+        let percent = Arc::new(AtomicI32::new(0));
+        let now = percent.clone();
+        fs::write(STAT, "")?;
+        thread::spawn(move || {
+            let (mut run, mut stolen, mut last) = (0.0, 0.0, now_ns());
+            loop {
+                sleep(Duration::from_millis(20));
+                let at = now_ns();
+                let ticks = (at - last) as f64 / 1e7;
+                last = at;
+                let cpus = match preferred().as_str() {
+                    "" | "0-3" => 4.0,
+                    "1-3" => 3.0,
+                    "0-1" => 2.0,
+                    _ => 1.0,
+                };
+                let given = f64::min(4.0 - f64::from(now.load(Ordering::Relaxed)) / 25.0, cpus);
+                run += given * ticks;
+                stolen += (cpus - given) * ticks;
+                // All on the first CPU: only sums count.
+                let text = format!(
+                    "cpu0 {} 0 0 0 0 0 0 {} 0 0\ncpu1 0 0 0 0 0 0 0 0\ncpu2 0 0 0 0 0 0 0 0\ncpu3 0 0 0 0 0 0 0 0\n",
+                    run as u64, stolen as u64
+                );
+                let fresh = format!("{STAT}.new");
+                let _ = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, STAT));
+            }
+        });
+        Ok(Injected(percent))
+    }
+
+    /// Percent of four CPUs that the host does not give.
+    fn set(&self, percent: i32) {
+        self.0.store(percent, Ordering::Relaxed);
+    }
+}
+
+/// Listens where irqbalance would.
+struct StandIn(Arc<Mutex<Vec<String>>>);
+
+impl StandIn {
+    fn start() -> Result<StandIn> {
+        fs::create_dir_all("/run/irqbalance")?;
+        let listener = UnixListener::bind(IRQBALANCE).context("cannot stand in for irqbalance")?;
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let list = told.clone();
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let mut buffer = [0; 512];
+                let Ok(n) = stream.read(&mut buffer) else { continue };
+                let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+                if text == "setup" {
+                    let _ = stream.write_all(b"SLEEP 10 BANNED 00000000");
+                } else if let Ok(mut list) = list.lock() {
+                    list.push(text);
+                }
+            }
+        });
+        Ok(StandIn(told))
+    }
+
+    fn last(&self) -> String {
+        self.0.lock().ok().and_then(|list| list.last().cloned()).unwrap_or_default()
+    }
+}
+
+impl Drop for StandIn {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(IRQBALANCE);
+    }
+}

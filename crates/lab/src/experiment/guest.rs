@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One run of a machine that is itself a guest.
+
+mod load;
+mod thief;
+
+use super::Host;
+use crate::scenario::{GuestSpec, Scenario};
+use crate::task::{self, now_ns};
+use anyhow::{Context, Result};
+use load::Tasks;
+use overbook_report::schema::{Run, VcpuResult, VmResult};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, sleep};
+use std::time::Duration;
+use thief::Thief;
+
+/// Where the guest scheduler of a run finds the model's steal times.
+const STAT: &str = "/run/stat";
+
+/// How often these are written, before dilation; the lab's guests look less often.
+const PUBLISH: Duration = Duration::from_millis(5);
+
+/// A variant's arguments, and where its steal times are.
+pub fn arguments(own: &[String]) -> Vec<String> {
+    ["--steal-from", STAT].iter().map(ToString::to_string).chain(own.iter().cloned()).collect()
+}
+
+/// Takes CPUs away as the model says, runs the load, and measures a window.
+///
+/// # Errors
+/// The model does not load.
+pub fn run_once(
+    scenario: &Scenario,
+    spec: &GuestSpec,
+    host: &Host,
+    attach: &mut dyn FnMut() -> Result<()>,
+) -> Result<Run> {
+    let dilation = scenario.host.dilation;
+    let thief = Thief::start(spec, &host.cpus, dilation)?;
+    let stat = Path::new(STAT);
+    thief.publish(stat)?;
+    attach()?;
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let publisher =
+            scope.spawn(|| thief::keep_publishing(&thief, stat, PUBLISH.mul_f64(dilation), &stop));
+        let outcome = measure(scenario, spec, host, &thief);
+        stop.store(true, Ordering::Relaxed);
+        publisher.join().ok().context("the steal times were not written on")??;
+        outcome
+    })
+}
+
+fn measure(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Thief) -> Result<Run> {
+    let dilation = scenario.host.dilation;
+    let _ = task::set_policy(libc::SCHED_FIFO, 1);
+    let tasks = Tasks::start(spec, host.ns_per_turn, dilation)?;
+    sleep(Duration::from_secs_f64(scenario.measure.settle_seconds * dilation));
+    let (start, before, done, switches) = (now_ns(), thief.given(), tasks.work(), task::context_switches());
+    sleep(Duration::from_secs_f64(scenario.measure.seconds * dilation));
+    let (end, after, all) = (now_ns(), thief.given(), tasks.work());
+    let context_switches = task::context_switches() - switches;
+    let _ = task::set_policy(libc::SCHED_OTHER, 0);
+    drop(tasks);
+    let window_ns = (end - start).max(1);
+    let cpu = |(old, new): (&thief::Given, &thief::Given)| VcpuResult {
+        run_ns: new.run_ns - old.run_ns.min(new.run_ns),
+        steal_ns: new.stolen_ns - old.stolen_ns,
+        ..VcpuResult::default()
+    };
+    let vcpus: Vec<VcpuResult> = before.iter().zip(&after).map(cpu).collect();
+    let sum = |of: fn(&VcpuResult) -> u64| vcpus.iter().map(of).sum::<u64>() as f64 / window_ns as f64;
+    let mut run = Run { window_ns, context_switches, ..Run::default() };
+    run.extra.insert("guest: CPUs stolen".into(), sum(|v| v.steal_ns));
+    run.vms.push(VmResult {
+        name: "guest".into(),
+        pattern: spec.load.name().into(),
+        unit: spec.load.unit().into(),
+        work: all - done,
+        rate: (all - done) as f64 * 1e9 / window_ns as f64,
+        cpus_used: sum(|v| v.run_ns),
+        entitled_cpus: spec.cpus,
+        vcpus,
+        ..VmResult::default()
+    });
+    Ok(run)
+}

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the VMs of this host do and wait for, whoever schedules them.
+//!
+//! * [`vms`]: finds VMs and their vCPU threads in /proc.
+//! * [`snapshot`]: all counters at one moment: /proc's, the probes' on KVM, and those of `overbook host` if it runs.
+//! * [`window`]: what happened between two snapshots; the rows of `overbook top`.
+//! * [`report`]: the same for one long window, in words: `overbook report`.
+//! * [`metrics`]: the schedulers' own counters for Prometheus.
+
+pub mod metrics;
+pub mod report;
+pub mod snapshot;
+pub mod vms;
+pub mod window;
+
+pub use snapshot::{Observer, Snapshot};
+pub use window::Window;
