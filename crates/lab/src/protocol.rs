@@ -26,6 +26,8 @@ pub enum Task {
     Soak(Soak),
     /// Show that the guest scheduler does what it promises, with injected steal.
     GuestCheck,
+    /// Have `overbook report` look at VMs that contend.
+    Observe,
 }
 
 /// How long a soak is.

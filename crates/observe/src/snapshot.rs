@@ -10,7 +10,7 @@ use scx_stats::prelude::StatsClient;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// One vCPU since its start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,9 +65,10 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Attaches the probes if this is possible; without them, spins are not seen.
-    pub fn new() -> Observer {
-        let probe = Probe::attach_with_spin_times();
+    /// Attaches the probes if this is possible; without them, spins are not seen. PAUSE exits no further apart than
+    /// `spin_gap` are one spin.
+    pub fn new(spin_gap: Duration) -> Observer {
+        let probe = Probe::attach_with_spin_times(spin_gap.as_nanos() as u64);
         let blind = probe.as_ref().err().map(|e| format!("{e:#}"));
         Observer { start: Instant::now(), probe: probe.ok(), blind, client: None }
     }
@@ -109,12 +110,6 @@ impl Observer {
             self.client = None;
         }
         answer.ok()
-    }
-}
-
-impl Default for Observer {
-    fn default() -> Observer {
-        Observer::new()
     }
 }
 

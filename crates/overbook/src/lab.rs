@@ -31,6 +31,8 @@ pub enum Lab {
     Soak(SoakArgs),
     /// Show on an emulated machine that the guest scheduler does what it promises, with injected steal times
     Guest(GuestArgs),
+    /// Have `overbook report` look at VMs that contend on an emulated host, and write what `overbook top --from` shows
+    Observe(ObserveArgs),
     /// List kernels: which there are, and why others will not do
     Kernels {
         /// Fetch the kernels of these series (6.18, 7.2) first
@@ -121,7 +123,7 @@ pub struct SoakArgs {
 impl SoakArgs {
     fn run(&self) -> Result<()> {
         let soak = Soak { rounds: self.rounds, reloads: self.reloads };
-        tell(Task::Soak(soak), self.seed, &self.kernel, self.accel)
+        tell(Task::Soak(soak), self.seed, &self.kernel, self.accel, &mut |text| println!("{text}"))
     }
 }
 
@@ -136,18 +138,50 @@ pub struct GuestArgs {
 
 impl GuestArgs {
     fn run(&self) -> Result<()> {
-        tell(Task::GuestCheck, 1, &self.kernel, self.accel)
+        tell(Task::GuestCheck, 1, &self.kernel, self.accel, &mut |text| println!("{text}"))
+    }
+}
+
+#[derive(Args)]
+pub struct ObserveArgs {
+    /// Where snapshots are written
+    #[arg(long, short, default_value = "recording.jsonl")]
+    output: PathBuf,
+    #[command(flatten)]
+    kernel: KernelChoice,
+    /// How the machine is executed
+    #[arg(long, value_enum, default_value = "icount")]
+    accel: Execution,
+}
+
+impl ObserveArgs {
+    fn run(&self) -> Result<()> {
+        let mut recording = String::new();
+        tell(Task::Observe, 1, &self.kernel, self.accel, &mut |text| match text.starts_with('{') {
+            true => recording += &format!("{text}\n"),
+            false => println!("{text}"),
+        })?;
+        std::fs::write(&self.output, recording)
+            .with_context(|| format!("cannot write {}", self.output.display()))?;
+        println!("snapshots: {}", self.output.display());
+        Ok(())
     }
 }
 
 /// Runs a task that only says how it goes.
-fn tell(task: Task, seed: u64, kernel: &KernelChoice, accel: Execution) -> Result<()> {
+fn tell(
+    task: Task,
+    seed: u64,
+    kernel: &KernelChoice,
+    accel: Execution,
+    say: &mut dyn FnMut(&str),
+) -> Result<()> {
     let cache = Cache::open_default()?;
     let kernel = kernel.resolve(&cache)?;
     let interrupted = interruption()?;
     let accel = choose(accel, &kernel, &cache, &interrupted)?;
     println!("kernel {} ({}), {}", kernel.release, kernel.origin, accel.name());
-    overbook_lab::soak::run(task, seed, &kernel, accel, &interrupted, &mut |text| println!("{text}"))
+    overbook_lab::soak::run(task, seed, &kernel, accel, &interrupted, say)
 }
 
 impl Lab {
@@ -156,6 +190,7 @@ impl Lab {
             Lab::Run(run) => run.run(),
             Lab::Soak(soak) => soak.run(),
             Lab::Guest(guest) => guest.run(),
+            Lab::Observe(observe) => observe.run(),
             Lab::Check { scenarios } => check(&scenarios),
             Lab::Kernels { fetch } => kernels(&fetch),
             Lab::Compare { a, b, within } => compare_files(&a, &b, within),

@@ -5,6 +5,8 @@ mod bench;
 mod guest;
 mod host;
 mod lab;
+mod report;
+mod top;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -29,6 +31,10 @@ enum Command {
     Host(Box<overbook_host::Options>),
     /// Schedule this guest: use fewer CPUs when its host cannot serve all (needs root and a kernel with sched_ext)
     Guest(Box<overbook_guest::Options>),
+    /// Show what VMs do and wait for, live; changes nothing
+    Top(top::Top),
+    /// Say how much CPU time this host burns in spins, and for whom; changes nothing
+    Report(report::ReportArgs),
     /// Measure schedulers on an emulated (or nested) oversubscribed KVM host
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -56,6 +62,8 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Host(options) => host::run(&options),
         Command::Guest(options) => guest::run(&options),
+        Command::Top(top) => top.run(),
+        Command::Report(report) => report.run(),
         Command::Lab(lab) => lab.run(),
         Command::Bench(bench) => bench.run(),
         Command::Vm => overbook_vmm::serve(),

@@ -58,12 +58,15 @@ impl Probe {
         Probe::load(false)
     }
 
-    /// As [`Probe::attach`], and measures how long threads spin ([`Probe::spin_times`]).
+    /// As [`Probe::attach`], and measures how long threads spin ([`Probe::spin_times`]): exits no further apart than
+    /// `gap_ns` are one spin. The hardware's window, an exit and some room: 20,000 on silicon.
     ///
     /// # Errors
     /// As [`Probe::attach`].
-    pub fn attach_with_spin_times() -> Result<Probe> {
-        Probe::load(true)
+    pub fn attach_with_spin_times(gap_ns: u64) -> Result<Probe> {
+        let mut probe = Probe::load(true)?;
+        probe.skel.maps.data_data.as_deref_mut().context("the probes have no settings")?.spin_gap_ns = gap_ns;
+        Ok(probe)
     }
 
     fn load(spin_times: bool) -> Result<Probe> {

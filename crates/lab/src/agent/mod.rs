@@ -4,6 +4,7 @@
 mod burner;
 mod guest;
 mod kernel;
+mod observe;
 mod soak;
 mod system;
 
@@ -54,6 +55,9 @@ fn work(port: &mut Port) -> Result<()> {
     }
     if let Task::GuestCheck = &job.task {
         return guest::check(&mut |event| port.say(&event));
+    }
+    if let Task::Observe = &job.task {
+        return observe::run(&clock, &mut |event| port.say(&event));
     }
     let Task::Scenario(scenario) = &job.task else { return Ok(()) };
     port.say(&Event::Machine(describe::machine(&job.accel, &job.emulator, &clock)?))?;

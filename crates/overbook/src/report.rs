@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook report`: what this host wastes in spins, before anything is changed.
+
+use crate::top::{SpinGap, seconds};
+use anyhow::{Context, Result};
+use clap::Args;
+use overbook_observe::report::Report;
+use overbook_observe::snapshot::read_recording;
+use overbook_observe::{Snapshot, Window};
+use std::fs::File;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+#[derive(Args)]
+pub struct ReportArgs {
+    /// Length of the window
+    #[arg(long, default_value_t = 60.0)]
+    seconds: f64,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Write a snapshot per second to a file, for `overbook top --from`
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+    /// Report on what was recorded, instead of this host
+    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    gap: SpinGap,
+}
+
+impl ReportArgs {
+    pub fn run(self) -> Result<()> {
+        let length = seconds(self.seconds, "--seconds")?;
+        let (snapshots, blind) = match &self.from {
+            Some(file) => (read_recording(file)?, None),
+            None => self.watch(length)?,
+        };
+        let (Some(first), Some(last)) = (snapshots.first(), snapshots.last()) else {
+            anyhow::bail!("the recording is empty");
+        };
+        let report = Report::new(Window::between(first, last), blind);
+        if self.json {
+            println!("{}", serde_json::to_string_pretty(&report)?);
+        } else {
+            print!("{}", report.text());
+        }
+        Ok(())
+    }
+
+    /// Snapshots at the ends of a window, and in between if they are recorded.
+    fn watch(&self, length: Duration) -> Result<(Vec<Snapshot>, Option<String>)> {
+        let mut record = match &self.record {
+            Some(file) => {
+                Some(File::create(file).with_context(|| format!("cannot write {}", file.display()))?)
+            }
+            None => None,
+        };
+        let mut observer = self.gap.observer();
+        let step = if record.is_some() { length.min(Duration::from_secs(1)) } else { length };
+        let mut snapshots = Vec::new();
+        let mut left = length;
+        loop {
+            let snapshot = observer.snapshot()?;
+            if let Some(file) = &mut record {
+                writeln!(file, "{}", serde_json::to_string(&snapshot)?)?;
+            }
+            snapshots.push(snapshot);
+            if left.is_zero() {
+                return Ok((snapshots, observer.blind));
+            }
+            std::thread::sleep(step.min(left));
+            left = left.saturating_sub(step);
+        }
+    }
+}

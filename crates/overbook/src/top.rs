@@ -1,0 +1,308 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook top`: what VMs do and wait for, live. Works without the scheduler, and changes nothing.
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+use overbook_observe::report::short;
+use overbook_observe::snapshot::read_recording;
+use overbook_observe::window::{VcpuRow, VmRow, percent};
+use overbook_observe::{Observer, Snapshot, Window};
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
+use ratatui::layout::{Constraint, Layout};
+use ratatui::style::{Modifier, Style};
+use ratatui::text::{Line, Text};
+use ratatui::widgets::{Paragraph, Row, Table, TableState};
+use ratatui::{DefaultTerminal, Frame};
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+#[derive(Args)]
+pub struct Top {
+    /// Seconds between two looks (0.1 to 3600)
+    #[arg(long, short, default_value_t = 1.0)]
+    interval: f64,
+    /// Show what `overbook report --record` has written, instead of this host
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    #[command(flatten)]
+    gap: SpinGap,
+}
+
+/// What a spin is.
+#[derive(Args)]
+pub struct SpinGap {
+    /// PAUSE exits no further apart than this are one spin, in µs (an emulated CPU is slower)
+    #[arg(long, hide = true, default_value_t = 20)]
+    spin_gap_us: u64,
+}
+
+impl SpinGap {
+    /// Starts to look.
+    pub fn observer(&self) -> Observer {
+        Observer::new(Duration::from_micros(self.spin_gap_us))
+    }
+}
+
+/// Where snapshots come from.
+enum Source {
+    Host(Box<Observer>),
+    Recording(std::vec::IntoIter<Snapshot>),
+}
+
+impl Source {
+    fn next(&mut self) -> Result<Option<Snapshot>> {
+        match self {
+            Source::Host(observer) => observer.snapshot().map(Some),
+            Source::Recording(snapshots) => Ok(snapshots.next()),
+        }
+    }
+}
+
+/// Seconds as a duration, within what makes sense.
+pub fn seconds(value: f64, option: &str) -> Result<Duration> {
+    if !(0.1..=86_400.0).contains(&value) {
+        bail!("{option} {value} is out of range: choose from 0.1 to 86400 seconds");
+    }
+    Ok(Duration::from_secs_f64(value))
+}
+
+impl Top {
+    pub fn run(self) -> Result<()> {
+        let interval = seconds(self.interval, "--interval")?;
+        let mut source = match &self.from {
+            Some(file) => Source::Recording(read_recording(file)?.into_iter()),
+            None => Source::Host(Box::new(self.gap.observer())),
+        };
+        if !std::io::stdout().is_terminal() {
+            bail!("this is no terminal: `overbook report` prints the same as text or JSON");
+        }
+        let blind = match &source {
+            Source::Host(observer) => observer.blind.clone(),
+            Source::Recording(_) => None,
+        };
+        let before = source.next()?.context("the recording is empty")?;
+        let mut view =
+            View { window: Window::between(&before, &before), last: before, blind, ..View::default() };
+        let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
+        let outcome = view.run(&mut terminal, &mut source, interval);
+        ratatui::restore();
+        outcome
+    }
+}
+
+/// What is shown.
+#[derive(Default)]
+struct View {
+    window: Window,
+    last: Snapshot,
+    blind: Option<String>,
+    table: TableState,
+    /// Process of the VM that is looked into.
+    inside: Option<i32>,
+    order: Order,
+    over: bool,
+}
+
+/// What VMs are sorted by.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Order {
+    #[default]
+    Burnt,
+    Run,
+    Steal,
+    Name,
+}
+
+impl Order {
+    fn next(self) -> Order {
+        match self {
+            Order::Burnt => Order::Run,
+            Order::Run => Order::Steal,
+            Order::Steal => Order::Name,
+            Order::Name => Order::Burnt,
+        }
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Order::Burnt => "burnt",
+            Order::Run => "run",
+            Order::Steal => "steal",
+            Order::Name => "name",
+        }
+    }
+}
+
+impl View {
+    fn run(&mut self, terminal: &mut DefaultTerminal, source: &mut Source, interval: Duration) -> Result<()> {
+        let mut due = Instant::now() + interval.min(Duration::from_millis(300));
+        loop {
+            terminal.draw(|frame| self.draw(frame))?;
+            while event::poll(due.saturating_duration_since(Instant::now()))? {
+                if let Event::Key(key) = event::read()?
+                    && key.kind == KeyEventKind::Press
+                    && !self.key(key.code, key.modifiers)
+                {
+                    return Ok(());
+                }
+                terminal.draw(|frame| self.draw(frame))?;
+            }
+            due = Instant::now() + interval;
+            match source.next()? {
+                Some(now) => {
+                    self.window = Window::between(&self.last, &now);
+                    self.last = now;
+                    self.sort();
+                }
+                None => self.over = true,
+            }
+        }
+    }
+
+    /// Whether to go on.
+    fn key(&mut self, code: KeyCode, modifiers: KeyModifiers) -> bool {
+        match code {
+            KeyCode::Char('q') => return false,
+            KeyCode::Char('c') if modifiers.contains(KeyModifiers::CONTROL) => return false,
+            KeyCode::Esc | KeyCode::Backspace | KeyCode::Left => self.inside = None,
+            KeyCode::Enter | KeyCode::Right => self.inside = self.chosen().map(|vm| vm.pid).or(self.inside),
+            KeyCode::Char('s') => {
+                self.order = self.order.next();
+                self.sort();
+            }
+            KeyCode::Down | KeyCode::Char('j') => self.table.select_next(),
+            KeyCode::Up | KeyCode::Char('k') => self.table.select_previous(),
+            _ => {}
+        }
+        true
+    }
+
+    fn chosen(&self) -> Option<&VmRow> {
+        self.window.vms.get(self.table.selected().unwrap_or(0))
+    }
+
+    fn sort(&mut self) {
+        let order = self.order;
+        self.window.vms.sort_by(|a, b| match order {
+            Order::Burnt => b.spin.total_cmp(&a.spin),
+            Order::Run => b.run.total_cmp(&a.run),
+            Order::Steal => b.wait.total_cmp(&a.wait),
+            Order::Name => a.name.cmp(&b.name),
+        });
+    }
+
+    fn draw(&mut self, frame: &mut Frame) {
+        let areas = Layout::vertical([Constraint::Length(3), Constraint::Min(3), Constraint::Length(1)]);
+        let [head, body, foot] = areas.areas(frame.area());
+        frame.render_widget(Paragraph::new(self.head()), head);
+        let inside = self.inside.and_then(|pid| self.window.vms.iter().find(|vm| vm.pid == pid));
+        match inside {
+            Some(vm) => {
+                let parts = Layout::vertical([Constraint::Length(2), Constraint::Min(2)]);
+                let [about, rows] = parts.areas(body);
+                frame.render_widget(Paragraph::new(about_vm(vm)), about);
+                frame.render_widget(vcpu_table(vm), rows);
+            }
+            None => frame.render_stateful_widget(vm_table(&self.window.vms), body, &mut self.table),
+        }
+        let keys = if inside.is_some() { "esc back" } else { "↑↓ choose   enter vCPUs   s sort" };
+        frame.render_widget(Line::from(format!(" {keys}   q quit")).style(Style::new().reversed()), foot);
+    }
+
+    fn head(&self) -> Text<'static> {
+        let window = &self.window;
+        let (run, wait, burnt) =
+            (window.sum(|vm| vm.run), window.sum(|vm| vm.wait), window.sum(|vm| vm.spin));
+        let vcpus: usize = window.vms.iter().map(|vm| vm.vcpus.len()).sum();
+        let spins = match &self.blind {
+            Some(why) => format!("spins cannot be seen: {why}"),
+            None => format!(
+                "{burnt:.2} CPUs are burnt in spins ({:.1} % of what VMs get), by {}",
+                percent(burnt, run),
+                self.order.name()
+            ),
+        };
+        let over = if self.over { "; the recording is over" } else { "" };
+        Text::from(vec![
+            Line::from(format!(
+                "overbook top: {} CPUs, scheduled by {}{over}",
+                window.cpus, window.scheduler
+            ))
+            .style(Style::new().add_modifier(Modifier::BOLD)),
+            Line::from(format!(
+                "{} VMs, {vcpus} vCPUs want {:.2} CPUs and get {run:.2}; {:.0} % of what they want is steal",
+                window.vms.len(),
+                run + wait,
+                percent(wait, run + wait)
+            )),
+            Line::from(spins),
+        ])
+    }
+}
+
+fn header(names: &[&'static str]) -> Row<'static> {
+    Row::new(names.to_vec()).style(Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED))
+}
+
+fn vm_table(vms: &[VmRow]) -> Table<'static> {
+    let rows = vms.iter().map(|vm| {
+        Row::new([
+            short(&vm.name, 20),
+            vm.pid.to_string(),
+            vm.vcpus.len().to_string(),
+            format!("{:.2}", vm.run),
+            format!("{:.2}", vm.wait),
+            format!("{:.1} %", vm.steal_percent()),
+            format!("{:.2}", vm.spin),
+            format!("{:.0}", vm.spins),
+            format!("{:.0}", vm.yields),
+            format!("{:.0} %", vm.yields_ok_percent),
+            format!("{:.0}", vm.delivered),
+        ])
+    });
+    let widths = [20, 8, 5, 7, 7, 8, 7, 9, 9, 6, 10].map(Constraint::Length);
+    Table::new(rows.collect::<Vec<_>>(), widths)
+        .header(header(&[
+            "VM",
+            "pid",
+            "vCPUs",
+            "run",
+            "wait",
+            "steal",
+            "burnt",
+            "spins/s",
+            "yields/s",
+            "ok",
+            "delivered",
+        ]))
+        .row_highlight_style(Style::new().reversed())
+}
+
+fn about_vm(vm: &VmRow) -> Text<'static> {
+    let tiers: Vec<String> = vm.tiers.iter().map(|(name, rate)| format!("{name} {rate:.0}/s")).collect();
+    let tiers = if tiers.is_empty() { "known only to `overbook host`".into() } else { tiers.join("  ") };
+    Text::from(vec![
+        Line::from(format!(
+            "{} [{}]: run {:.2}, wait {:.2}, burnt {:.2} CPUs",
+            vm.name, vm.pid, vm.run, vm.wait, vm.spin
+        )),
+        Line::from(format!("boosts by tier: {tiers}")),
+    ])
+}
+
+fn vcpu_table(vm: &VmRow) -> Table<'static> {
+    let row = |vcpu: &VcpuRow| {
+        Row::new([
+            vcpu.id.to_string(),
+            format!("{:.2}", vcpu.run),
+            format!("{:.2}", vcpu.wait),
+            format!("{:.2}", vcpu.spin),
+            format!("{:.0}", vcpu.spins),
+            format!("{:.0}", vcpu.boosts),
+        ])
+    };
+    let widths = [6, 7, 7, 7, 9, 9].map(Constraint::Length);
+    Table::new(vm.vcpus.iter().map(row).collect::<Vec<_>>(), widths)
+        .header(header(&["vCPU", "run", "wait", "burnt", "spins/s", "boosts/s"]))
+}
