@@ -84,6 +84,12 @@ pub struct Options {
     /// Print the statistics of the scheduler that is running, once, as a line of JSON; load nothing
     #[arg(long)]
     pub status: bool,
+    /// Check everything and have the kernel verify the scheduler, but schedule nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Take over from a scheduler of ours that runs: it leaves when this one has been loaded
+    #[arg(long)]
+    pub replace: bool,
     /// Explain the statistics
     #[arg(long)]
     pub help_stats: bool,

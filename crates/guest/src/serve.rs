@@ -14,8 +14,8 @@ use crate::steer::Steering;
 use crate::trace;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
-use overbook_host::preflight;
 use overbook_host::scheduler::{Mode, Scheduler};
+use overbook_host::{preflight, replace};
 use overbook_policy::steal::ratio;
 use scx_stats::prelude::*;
 use std::fs::File;
@@ -58,7 +58,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         println!("{}", serde_json::to_string(&ask(Vec::new())?)?);
         return Ok(());
     }
-    preflight::check()?;
+    preflight::check(options.replace)?;
     if options.hold {
         return hold(options);
     }
@@ -67,6 +67,16 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
         let mut scheduler = Scheduler::load(Mode::Guest, &options.scheduler()?, &mut object)?;
+        if options.dry_run {
+            println!(
+                "the kernel accepts the scheduler; preferred: {}",
+                cpulist::format(&guest.monitor.preferred())
+            );
+            return Ok(());
+        }
+        if options.replace {
+            replace::take_over()?;
+        }
         scheduler.attach(&options.scheduler()?)?;
         guest.serve(&mut scheduler, options, &|| stop.load(Ordering::Relaxed))?;
         let exit = scheduler.leave();
@@ -133,8 +143,13 @@ impl Guest {
                 Some(server) => {
                     let (answers, requests) = server.channels();
                     if let Ok(request) = requests.recv_timeout(wait) {
+                        let leave = matches!(request, Request::Leave);
                         let answer = self.answer(request, scheduler, options);
                         answers.send(answer.map_err(|e| format!("{e:#}")))?;
+                        if leave {
+                            log::info!("another one takes over");
+                            break;
+                        }
                     }
                 }
                 None => std::thread::sleep(wait),
@@ -288,6 +303,7 @@ impl Guest {
 enum Request {
     Stats,
     Prefer(String),
+    Leave,
 }
 
 type Answer = std::result::Result<GuestStats, String>;
@@ -296,6 +312,7 @@ fn server_data() -> StatsServerData<Request, Answer> {
     let top: Box<dyn StatsReaderSend<Request, Answer>> = Box::new(|args, (requests, answers)| {
         let request = match args.get("preferred") {
             Some(choice) => Request::Prefer(choice.clone()),
+            None if args.contains_key(replace::LEAVE) => Request::Leave,
             None => Request::Stats,
         };
         requests.send(request)?;

@@ -11,6 +11,7 @@ pub mod costs;
 pub mod kvm;
 mod options;
 pub mod preflight;
+pub mod replace;
 pub mod scheduler;
 mod serve;
 pub mod stats;

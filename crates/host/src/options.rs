@@ -191,6 +191,12 @@ pub struct Options {
     /// Count how often the scheduler's BPF programs run, and for how long (some 20 ns more per run)
     #[arg(long)]
     pub costs: bool,
+    /// Check everything and have the kernel verify the scheduler, but schedule nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Take over from a scheduler of ours that runs: it leaves when this one has been loaded
+    #[arg(long)]
+    pub replace: bool,
     /// Explain the statistics
     #[arg(long)]
     pub help_stats: bool,

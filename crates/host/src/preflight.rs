@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Checks the kernel, the rights of the caller, that no other scheduler is loaded, and that no group's `cpu.max`
+/// Checks the kernel, the rights of the caller, that no other scheduler is loaded (but one of ours, to `replace`), and that no group's `cpu.max`
 /// would be broken.
 ///
 /// # Errors
 /// One of these does not hold.
-pub fn check() -> Result<()> {
+pub fn check(replace: bool) -> Result<()> {
     // SAFETY: takes no arguments and cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         bail!("loading a scheduler needs root: run it with sudo");
@@ -24,8 +24,14 @@ pub fn check() -> Result<()> {
     if !Path::new("/sys/kernel/btf/vmlinux").exists() {
         bail!("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF), which BPF schedulers need");
     }
-    if let Some(other) = loaded() {
-        bail!("the scheduler {other:?} is loaded already: stop it first");
+    match loaded() {
+        Some(other) if !other.starts_with("overbook") => {
+            bail!("the scheduler {other:?} is loaded already: stop it first");
+        }
+        Some(_) if !replace => {
+            bail!("a scheduler of ours runs already: stop it first, or take over from it with --replace");
+        }
+        _ => {}
     }
     let limited = limited_groups(Path::new(CGROUPS));
     if !limited.is_empty() {
@@ -48,8 +54,8 @@ pub fn loaded() -> Option<String> {
     Some(if name.trim().is_empty() { "unknown".into() } else { name.trim().into() })
 }
 
-/// Groups below `root` whose `cpu.max` is not "max".
-fn limited_groups(root: &Path) -> Vec<String> {
+/// Groups below `root`, a cgroup hierarchy's, whose `cpu.max` is not "max".
+pub fn limited_groups(root: &Path) -> Vec<String> {
     let mut limited = Vec::new();
     let mut open: Vec<PathBuf> = vec![root.into()];
     while let Some(group) = open.pop() {

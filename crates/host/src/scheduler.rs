@@ -181,6 +181,11 @@ impl<'a> Scheduler<'a> {
         scx_utils::uei_read!(&self.skel, uei)
     }
 
+    /// What is seen of guests' interrupts, in words.
+    pub fn sees(&self) -> &'static str {
+        self.visible.describe()
+    }
+
     /// Whether the kernel has unloaded it.
     pub fn ended(&self) -> bool {
         uei_exited!(&self.skel, uei)

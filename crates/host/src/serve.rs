@@ -4,6 +4,7 @@
 use crate::costs::ProgramStats;
 use crate::options::{Options, YieldPolicy};
 use crate::preflight;
+use crate::replace;
 use crate::scheduler::{Mode, Scheduler};
 use crate::stats::{HostStats, TierStats, VcpuStats, VmStats};
 use anyhow::{Context, Result, anyhow, bail};
@@ -34,7 +35,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if let Some(policy) = options.switch {
         return switch(policy);
     }
-    preflight::check()?;
+    preflight::check(options.replace)?;
     options.check()?;
     if options.hold {
         return hold(options);
@@ -44,6 +45,13 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
         let mut scheduler = Scheduler::load(Mode::Host, options, &mut object)?;
+        if options.dry_run {
+            println!("the kernel accepts the scheduler; seen of guests' interrupts: {}", scheduler.sees());
+            return Ok(());
+        }
+        if options.replace {
+            replace::take_over()?;
+        }
         scheduler.attach(options)?;
         let exit = serve(&mut scheduler, options, stop, &mut previous)?;
         if scheduler.outdated() {
@@ -81,6 +89,10 @@ fn serve(
                         scheduler.switch(policy)?;
                     }
                     answers.send(scheduler.stats()?)?;
+                    if matches!(request, Request::Leave) {
+                        log::info!("another one takes over");
+                        break;
+                    }
                 }
             }
             None => std::thread::sleep(POLL),
@@ -138,12 +150,14 @@ fn hold(options: &Options) -> Result<()> {
 enum Request {
     Stats,
     Switch(YieldPolicy),
+    Leave,
 }
 
 fn stats_server_data() -> StatsServerData<Request, HostStats> {
     let top: Box<dyn StatsReaderSend<Request, HostStats>> = Box::new(|args, (requests, answers)| {
         let request = match args.get("yield_policy") {
             Some(name) => Request::Switch(YieldPolicy::from_str(name, true).map_err(|e| anyhow!(e))?),
+            None if args.contains_key(replace::LEAVE) => Request::Leave,
             None => Request::Stats,
         };
         requests.send(request)?;

@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook guest`.
 
-use crate::host;
+use crate::host::{Common, stop_at_signals};
 use anyhow::Result;
+use clap::Args;
 use overbook_guest::Options;
 
-/// Schedules until Ctrl-C or SIGTERM.
-pub fn run(options: &Options) -> Result<()> {
-    overbook_guest::run(options, &host::stop_at_signals()?)
+#[derive(Args)]
+pub struct Guest {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Guest {
+    /// Schedules until Ctrl-C or SIGTERM.
+    pub fn run(&self) -> Result<()> {
+        self.common.start()?;
+        overbook_guest::run(&self.options, &stop_at_signals()?)
+    }
 }

@@ -1,15 +1,43 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `overbook host`.
+//! `overbook host` and `overbook guest`: what they have in common on the command line.
 
 use anyhow::{Context, Result};
+use clap::Args;
 use overbook_host::Options;
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-/// Schedules until Ctrl-C or SIGTERM.
-pub fn run(options: &Options) -> Result<()> {
-    overbook_host::run(options, &stop_at_signals()?)
+/// Options of both.
+#[derive(Args)]
+pub struct Common {
+    /// Answer Prometheus at this address, loopback's by default (docs/metrics.md)
+    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9836")]
+    metrics: Option<SocketAddr>,
+}
+
+impl Common {
+    /// Starts what these options ask for.
+    pub fn start(&self) -> Result<()> {
+        self.metrics.map_or(Ok(()), overbook_observe::metrics::serve)
+    }
+}
+
+#[derive(Args)]
+pub struct Host {
+    #[command(flatten)]
+    options: Options,
+    #[command(flatten)]
+    common: Common,
+}
+
+impl Host {
+    /// Schedules until Ctrl-C or SIGTERM.
+    pub fn run(&self) -> Result<()> {
+        self.common.start()?;
+        overbook_host::run(&self.options, &stop_at_signals()?)
+    }
 }
 
 /// Raised by Ctrl-C and SIGTERM.

@@ -2,13 +2,16 @@
 //! `overbook`: semantics-aware vCPU scheduling for oversubscribed KVM hosts.
 
 mod bench;
+mod check;
+mod config;
+mod generate;
 mod guest;
 mod host;
 mod lab;
 mod report;
 mod top;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Version and commit.
@@ -16,7 +19,7 @@ const BUILD: &str = env!("OVERBOOK_BUILD");
 
 /// Semantics-aware vCPU scheduling for oversubscribed KVM hosts.
 #[derive(Parser)]
-#[command(name = "overbook", version = BUILD, propagate_version = true, arg_required_else_help = true)]
+#[command(name = "overbook", version = BUILD, propagate_version = true, arg_required_else_help = true, args_override_self = true)]
 struct Cli {
     /// More messages; twice for all of libbpf's.
     #[arg(short, long, action = clap::ArgAction::Count, global = true)]
@@ -28,9 +31,11 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Schedule this KVM host: directed yield that sticks (needs root and a kernel with sched_ext)
-    Host(Box<overbook_host::Options>),
+    Host(Box<host::Host>),
     /// Schedule this guest: use fewer CPUs when its host cannot serve all (needs root and a kernel with sched_ext)
-    Guest(Box<overbook_guest::Options>),
+    Guest(Box<guest::Guest>),
+    /// Say what of this machine the schedulers can use, feature by feature, and what to do about the rest
+    Check,
     /// Show what VMs do and wait for, live; changes nothing
     Top(top::Top),
     /// Say how much CPU time this host burns in spins, and for whom; changes nothing
@@ -40,6 +45,9 @@ enum Command {
     Lab(lab::Lab),
     /// Run micro-guests on this host's own KVM and report
     Bench(bench::Bench),
+    /// Write man pages and shell completions
+    #[command(hide = true)]
+    Generate(generate::Generate),
     #[command(name = overbook_vmm::VM_SUBCOMMAND, hide = true)]
     Vm,
     #[command(name = overbook_guest::keeper::SUBCOMMAND, hide = true)]
@@ -50,7 +58,14 @@ fn main() -> ExitCode {
     if overbook_lab::agent::is_init() {
         overbook_lab::agent::main();
     }
-    let cli = Cli::parse();
+    let arguments = match config::with_defaults(std::env::args_os().collect()) {
+        Ok(arguments) => arguments,
+        Err(e) => {
+            eprintln!("overbook: {e:#}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let cli = Cli::parse_from(arguments);
     let level = match cli.verbose {
         0 => "warn",
         1 => "info",
@@ -60,8 +75,10 @@ fn main() -> ExitCode {
         .format_timestamp(None)
         .init();
     let outcome = match cli.command {
-        Command::Host(options) => host::run(&options),
-        Command::Guest(options) => guest::run(&options),
+        Command::Host(options) => options.run(),
+        Command::Guest(options) => options.run(),
+        Command::Check => check::run(),
+        Command::Generate(generate) => generate.run(Cli::command()),
         Command::Top(top) => top.run(),
         Command::Report(report) => report.run(),
         Command::Lab(lab) => lab.run(),

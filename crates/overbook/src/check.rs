@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook check`: this machine as a host and as a guest, feature by feature.
+
+use anyhow::{Result, bail};
+use overbook_guest::irqbalance::Irqbalance;
+use overbook_host::kvm::Visibility;
+use overbook_host::preflight;
+use overbook_observe::vms;
+use std::fs;
+use std::path::Path;
+
+/// What a line says.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    Ok,
+    /// Good to know.
+    Note,
+    /// The host's scheduler, the guest's, or either cannot be loaded.
+    No,
+}
+
+struct Line {
+    what: &'static str,
+    state: State,
+    text: String,
+}
+
+fn line(what: &'static str, state: State, text: impl Into<String>) -> Line {
+    Line { what, state, text: text.into() }
+}
+
+fn need(what: &'static str, holds: bool, good: impl Into<String>, todo: &str) -> Line {
+    if holds { line(what, State::Ok, good) } else { line(what, State::No, todo) }
+}
+
+/// Prints all lines.
+///
+/// # Errors
+/// Something that any of our schedulers needs is missing.
+pub fn run() -> Result<()> {
+    let general = general();
+    let failed = general.iter().filter(|line| line.state == State::No).count();
+    print("this machine", &general);
+    print("as a KVM host (`overbook host`, `top`, `report`)", &host());
+    print("as a guest (`overbook guest`)", &guest());
+    print("for measurements (`overbook lab`, `bench`)", &lab());
+    if failed > 0 {
+        bail!("{failed} of the things that every scheduler here needs are missing: see the lines with `no`");
+    }
+    Ok(())
+}
+
+fn print(title: &str, lines: &[Line]) {
+    println!("{title}");
+    for line in lines {
+        let mark = match line.state {
+            State::Ok => "ok  ",
+            State::Note => "note",
+            State::No => "no  ",
+        };
+        println!("  {mark}  {:<20} {}", line.what, line.text);
+    }
+}
+
+fn read(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().to_string()
+}
+
+fn general() -> Vec<Line> {
+    let release = read("/proc/sys/kernel/osrelease");
+    // SAFETY: takes no arguments and cannot fail.
+    let root = unsafe { libc::geteuid() } == 0;
+    let loaded = preflight::loaded();
+    let limited = preflight::limited_groups(Path::new("/sys/fs/cgroup"));
+    vec![
+        line("kernel", State::Note, release),
+        need("root", root, "", "schedulers and probes need root: run this with sudo"),
+        need(
+            "sched_ext",
+            Path::new("/sys/kernel/sched_ext").exists(),
+            "",
+            "the kernel has no CONFIG_SCHED_CLASS_EXT: Debian's have it from 6.16 on (backports)",
+        ),
+        need(
+            "BTF",
+            Path::new("/sys/kernel/btf/vmlinux").exists(),
+            "",
+            "the kernel has no CONFIG_DEBUG_INFO_BTF, which BPF schedulers need",
+        ),
+        match loaded {
+            None => line("scheduler", State::Ok, "EEVDF: nobody else holds sched_ext"),
+            Some(name) if name.starts_with("overbook") => {
+                line("scheduler", State::Note, format!("{name} runs already; `--replace` takes over from it"))
+            }
+            Some(name) => line("scheduler", State::No, format!("{name} holds sched_ext: stop it first")),
+        },
+        need(
+            "cpu.max",
+            limited.is_empty(),
+            "no group is limited",
+            &format!("limits that a scheduler of ours would not enforce: {}", limited.join(", ")),
+        ),
+    ]
+}
+
+fn host() -> Vec<Line> {
+    if !Path::new("/dev/kvm").exists() {
+        let text = "no /dev/kvm: load kvm_amd or kvm_intel, and switch virtualization on in the firmware";
+        return vec![line("KVM", State::No, text)];
+    }
+    let module = |name: &str| Path::new(&format!("/sys/module/{name}")).exists();
+    let parameter = |module: &str, name: &str| read(&format!("/sys/module/{module}/parameters/{name}"));
+    let (vendor, ple) = if module("kvm_intel") {
+        ("Intel", format!("ple_gap {}", parameter("kvm_intel", "ple_gap")))
+    } else if module("kvm_amd") {
+        ("AMD", format!("pause_filter_count {}", parameter("kvm_amd", "pause_filter_count")))
+    } else {
+        ("built in, or of another architecture", String::new())
+    };
+    let count = ple.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
+    let visible = Visibility::detect();
+    let vms = vms::find();
+    let vcpus: usize = vms.values().map(|threads| threads.len()).sum();
+    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let groups =
+        vms.keys().map(|pid| read(&format!("/proc/{pid}/cgroup"))).collect::<std::collections::BTreeSet<_>>();
+    let libvirt =
+        ["/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock"].iter().any(|s| Path::new(s).exists());
+    vec![
+        line("KVM", State::Ok, vendor),
+        match count {
+            Some(0) => {
+                line("pause-loop exits", State::No, format!("{ple}: switched off, so spins are not seen"))
+            }
+            Some(_) => line("pause-loop exits", State::Ok, ple),
+            None => line("pause-loop exits", State::Note, "not told: spins are seen if KVM reports them"),
+        },
+        line(
+            "interrupts",
+            if visible == Visibility::NoKvm { State::No } else { State::Ok },
+            format!("seen: {}", visible.describe()),
+        ),
+        line("VMs", State::Note, format!("{} with {vcpus} vCPUs on {cpus} CPUs", vms.len())),
+        if vms.len() > 1 && groups.len() == 1 {
+            line("cgroups", State::Note, "all VMs are in one group: who has more vCPUs gets more")
+        } else {
+            line("cgroups", State::Ok, format!("{} groups", groups.len()))
+        },
+        line(
+            "libvirt",
+            State::Note,
+            if libvirt { "runs" } else { "does not run; names come from QEMU's -name" },
+        ),
+    ]
+}
+
+fn guest() -> Vec<Line> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = cpuinfo.lines().find(|line| line.starts_with("flags")).unwrap_or_default();
+    if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
+        return vec![line("hypervisor", State::Note, "none: this is no guest, and nobody steals from it")];
+    }
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let ticks: Vec<u64> = stat
+        .lines()
+        .next()
+        .unwrap_or_default()
+        .split_whitespace()
+        .skip(1)
+        .map_while(|word| word.parse().ok())
+        .collect();
+    let (steal, all) = (ticks.get(7).copied().unwrap_or(0), ticks.iter().take(8).sum::<u64>().max(1));
+    let irqs = match Irqbalance::find() {
+        Some(found) => line("irqbalance", State::Ok, format!("listens at {}", found.socket)),
+        None => line("irqbalance", State::Note, "does not run: --steer-irqs moves interrupts instead"),
+    };
+    vec![
+        line("hypervisor", State::Ok, "this is a guest"),
+        if steal > 0 {
+            line("steal time", State::Ok, format!("{:.2} % since boot", steal as f64 * 100.0 / all as f64))
+        } else {
+            line("steal time", State::Note, "none since boot: the host is idle, or does not report it")
+        },
+        irqs,
+    ]
+}
+
+fn lab() -> Vec<Line> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let there = |program: &str| std::env::split_paths(&path).any(|dir| dir.join(program).is_file());
+    let tool = |what: &'static str, program: &str, todo: &str| match there(program) {
+        true => line(what, State::Ok, program),
+        false => line(what, State::Note, todo),
+    };
+    vec![
+        tool("QEMU", "qemu-system-x86_64", "not installed: the lab needs package qemu-system-x86"),
+        line(
+            "/dev/kvm",
+            if Path::new("/dev/kvm").exists() { State::Ok } else { State::Note },
+            if Path::new("/dev/kvm").exists() {
+                "there; the lab tries whether it can nest"
+            } else {
+                "not there: the lab emulates"
+            },
+        ),
+    ]
+}
