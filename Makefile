@@ -9,7 +9,7 @@ RESULTS ?= lab-results
 LAB_SCENARIOS := lock-2to1 ipi-2to1 compute-2to1
 C_FILES := $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all build clean format lab lint ring1 ring2 setup test
+.PHONY: all build clean deb format lab lint ring1 ring2 setup test
 
 all: build
 
@@ -34,12 +34,16 @@ ring1: setup
 ## Boots kernels in QEMU.
 ring2: build
 	$(OVERBOOK) lab kernels --fetch 6.18 --fetch 7.2
-	cargo test --release --locked --features lab-tests --package overbook --test lab
+	cargo test --release --locked --features lab-tests --package overbook --test lab --test packaging
 
 lint: setup
 	cargo fmt --all --check
 	clang-format-19 --dry-run --Werror $(C_FILES)
 	cargo clippy --release --locked --workspace --all-targets --all-features -- -D warnings
+
+## A Debian package, in deb/.
+deb: build
+	packaging/deb/build $(OVERBOOK) deb
 
 ## Format everything.
 format: setup
