@@ -80,7 +80,7 @@ impl Observer {
     pub fn snapshot(&mut self) -> Result<Snapshot> {
         let mut snapshot = Snapshot {
             cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-            scheduler: preflight::loaded().unwrap_or_else(|| "EEVDF".into()),
+            scheduler: preflight::loaded().map_or_else(|| "EEVDF".into(), short_name),
             ..Snapshot::default()
         };
         let spins = self.probe.as_ref().map(Probe::spin_times).transpose()?.unwrap_or_default();
@@ -111,6 +111,11 @@ impl Observer {
         }
         answer.ok()
     }
+}
+
+/// Our own scheduler's name ends with its version and target.
+fn short_name(name: String) -> String {
+    if name.starts_with("overbook") { "overbook".into() } else { name }
 }
 
 fn vcpus(pid: i32, threads: &Threads, spins: &BTreeMap<i32, SpinTime>) -> BTreeMap<u32, VcpuCounters> {

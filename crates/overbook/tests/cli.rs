@@ -70,3 +70,61 @@ fn shipped_scenarios_are_sound() {
 fn vm_processes_are_for_their_parents() {
     assert!(complaint(&["__vm"], &[]).contains("takes its orders from its parent"));
 }
+
+#[test]
+fn bad_windows_and_recordings_are_refused() {
+    assert!(complaint(&["report", "--seconds", "0"], &[]).contains("choose from 0.1 to 86400 seconds"));
+    assert!(complaint(&["top", "--from", "/dev/null"], &[]).contains("no terminal"));
+    assert!(complaint(&["report", "--from", "/dev/null"], &[]).contains("the recording is empty"));
+    let said = complaint(&["report", "--from", ALONE], &[]);
+    assert!(said.contains("alone.toml:1: not a recorded snapshot"), "{said}");
+}
+
+#[test]
+fn a_recording_is_reported_as_text_and_json() {
+    let recording = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/recording.jsonl");
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
+        let output = command.args(["report", "--from", recording]).args(more).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run(&[]).contains("3 VMs with 12 vCPUs"), "{}", run(&[]));
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    assert_eq!(json["vcpus"], 12);
+    assert!(json["burnt"].as_f64() > Some(0.0));
+}
+
+#[test]
+fn defaults_come_from_a_file_and_the_command_line_wins() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("overbook.toml");
+    let file = file.to_str().unwrap();
+    std::fs::write(file, "[guest]\nlow = 900\nhigh = 800\n").unwrap();
+    let config = [("OVERBOOK_CONFIG", file)];
+    assert!(complaint(&["guest"], &config).contains("--low exceeds --high"));
+    let said = complaint(&["guest", "--low", "100", "--replay", "/nonexistent"], &config);
+    assert!(said.contains("cannot read trace"), "{said}");
+    std::fs::write(file, "[guest]\nlow = \n").unwrap();
+    assert!(complaint(&["guest"], &config).contains("overbook.toml: line 2"));
+    assert!(complaint(&["guest"], &[("OVERBOOK_CONFIG", "/nonexistent")]).contains("cannot read defaults"));
+}
+
+#[test]
+fn check_goes_through_every_feature() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
+    let text = String::from_utf8(command.arg("check").output().unwrap().stdout).unwrap();
+    for what in ["sched_ext", "BTF", "cpu.max", "KVM", "hypervisor", "QEMU"] {
+        assert!(text.contains(what), "{what} is missing: {text}");
+    }
+}
+
+#[test]
+fn nobody_is_told_anything_where_no_scheduler_runs() {
+    for arguments in
+        [&["guest", "--preferred", "0"][..], &["guest", "--status"], &["host", "--switch", "credit"]]
+    {
+        assert!(complaint(arguments, &[]).contains("no scheduler of ours is running"), "{arguments:?}");
+    }
+    assert!(complaint(&["guest", "--preferred", "9-"], &[]).contains("not a list of CPUs"));
+}

@@ -9,6 +9,7 @@ use crate::machine::{self, Stop};
 use crate::memory::GuestMemory;
 use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
+use std::ffi::CString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -143,6 +144,11 @@ pub fn serve() -> Result<()> {
         .ok_or_else(|| anyhow!("a VM process takes its orders from its parent, not from you"))??;
     let config: VmConfig = serde_json::from_str(&first)
         .context("a VM process takes its orders from its parent, not from you")?;
+    // So that `top` and friends call it by its name.
+    if let Ok(name) = CString::new(config.name.as_str()) {
+        // SAFETY: the name is a string that lives until the call returns; the kernel cuts it to size.
+        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    }
     let out = Arc::new(Mutex::new(std::io::stdout()));
     if let Err(e) = run(&config, &out, &mut lines) {
         tell(&out, &Event::Failed { why: format!("{e:#}") });

@@ -96,10 +96,13 @@ static bool hand_over(struct task_struct *from, struct task_ctx *fromc, struct t
  * takes a lock as soon as it is free, if the VM is within its share; the others give up their
  * turns. True if this one stays.
  */
-static bool stay(struct task_struct *from, struct vm_ctx *vmc, u32 llc, u64 now)
+static bool stay(struct task_struct *from, struct vm_ctx *vmc, s32 cpu, u64 now)
 {
-	u32 running = vmc->at.alive - nr_queued_vcpus(vmc);
+	u32 running = vmc->at.alive - nr_queued_vcpus(vmc), llc = llc_of(cpu);
 
+	/* On a CPU that it cannot leave, its share is what others there leave to it. */
+	if (is_pinned(from) && scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0)
+		return false;
 	if (!ovb_stay_within_share(running, vmc->at.alive, llc_cpus[bounded(llc, OVB_MAX_LLCS)],
 				   scx_bpf_dsq_nr_queued(llc_dsq(llc))))
 		return false;
@@ -224,7 +227,7 @@ __noinline int direct(u32 kvm_choice)
 		/* KVM's choice is running, or about to, or may not run here. */
 		stats->refused++;
 		return REFUSED;
-	} else if (stay(from, vmc, llc_of(s->cpu), now)) {
+	} else if (stay(from, vmc, s->cpu, now)) {
 		stats->stayed++;
 		return STAY;
 	} else {
