@@ -128,6 +128,14 @@ fn a_scheduler_may_be_switched_and_killed_and_vms_get_on() {
     assert!(text(&output).contains("the kernel had no complaint"), "{}", text(&output));
 }
 
+/// Preferred CPUs, affinity, choices by hand, hotplug, kill -9, irqbalance, interrupts: the agent checks them all.
+#[test]
+fn the_guest_scheduler_does_what_it_promises() {
+    let output = overbook().args(["lab", "guest", "--kernel", "6.18"]).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("the kernel had no complaint"), "{}", text(&output));
+}
+
 /// Oversubscribed and contended: spins, exits and yields.
 #[test]
 fn contention_is_seen_by_the_counters() {

@@ -85,17 +85,20 @@ pub fn check(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     steal.set(50);
     guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
     guest.wait(PATIENCE, "tell irqbalance", || Ok(irqbalance.last() == "settings cpus 2-3"))?;
+    // Of three CPUs that are left, one would do.
+    steal.set(75);
     let before = restarts()?;
-    set_online(1, false)?;
+    // Not one in the middle: emulators before QEMU 8.1 starve the CPUs beside one that is off.
+    set_online(3, false)?;
     guest.wait(LOAD_PATIENCE, "come back without a CPU", || {
-        Ok(restarts()? > before && scheduler_state()? == "enabled" && preferred() == "0")
+        Ok(restarts()? > before && scheduler_state()? == "enabled" && preferred() == "0-1")
     })?;
     say("a CPU went: loaded again, and one core is left")?;
 
     guest.kill()?;
     wait(PATIENCE, "leave after kill -9", || Ok(scheduler_state()? == "disabled"))?;
     wait(PATIENCE, "clean up", || Ok(preferred().is_empty() && irqbalance.last() == "settings cpus NULL"))?;
-    set_online(1, true)?;
+    set_online(3, true)?;
     wait(PATIENCE, "use all CPUs", || Ok(places(&free)?.len() == 4))?;
     say("kill -9: EEVDF uses all CPUs, the list is gone, irqbalance is as it was")?;
 
@@ -291,9 +294,8 @@ impl Injected {
                 last = at;
                 let cpus = match preferred().as_str() {
                     "" | "0-3" => 4.0,
-                    "1-3" => 3.0,
-                    "0-1" => 2.0,
-                    _ => 1.0,
+                    "1-3" | "0-2" => 3.0,
+                    _ => 2.0,
                 };
                 let given = f64::min(4.0 - f64::from(now.load(Ordering::Relaxed)) / 25.0, cpus);
                 run += given * ticks;

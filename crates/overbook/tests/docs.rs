@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Every command in a shell block of the docs exists with these options; and it is executed here, or by another test
+//! that is named, or marked `# hardware`: it needs root and a kernel with sched_ext or KVM (the lab runs the like).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
+
+/// Commands that other tests run, and which.
+const ELSEWHERE: [(&str, &str); 9] = [
+    ("make lab", "ring 2 runs its scenarios' like"),
+    ("make test", ".ci/run"),
+    ("make deb", "tests/packaging.rs"),
+    ("overbook lab guest", "tests/lab.rs"),
+    ("overbook lab soak", "tests/lab.rs"),
+    ("overbook lab run", "tests/lab.rs"),
+    ("overbook lab kernels", "make ring2"),
+    ("overbook lab observe", "by hand: it made tests/data/recording.jsonl"),
+    ("overbook generate", "tests/packaging.rs"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+/// Lines of the `sh` blocks of all docs, with their file.
+fn commands() -> Vec<(String, String)> {
+    let docs = fs::read_dir(root().join("docs")).unwrap().map(|entry| entry.unwrap().path());
+    let mut files: Vec<PathBuf> = docs.chain([root().join("README.md")]).collect();
+    files.retain(|file| file.extension().is_some_and(|e| e == "md"));
+    let mut found = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let mut inside = false;
+        for line in text.lines() {
+            match line {
+                "```sh" => inside = true,
+                "```" => inside = false,
+                line if inside && !line.trim().is_empty() => {
+                    found.push((file.file_name().unwrap().to_string_lossy().into_owned(), line.to_string()));
+                }
+                _ => {}
+            }
+        }
+    }
+    found
+}
+
+fn overbook(words: &[&str], dir: &Path) -> (bool, String) {
+    let output = Command::new(env!("CARGO_BIN_EXE_overbook")).args(words).current_dir(dir).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+}
+
+#[test]
+fn commands_of_the_docs_are_tried() {
+    let dir = TempDir::new().unwrap();
+    let trace = "[{\"cpus\":\"0\",\"node\":0,\"keep\":true},{\"cpus\":\"1\",\"node\":0,\"keep\":false}]\n\
+                 {\"elapsed_ns\":1000000000,\"run_ns\":1000000000,\"steal_ns\":1000000000}\n";
+    fs::write(dir.path().join("trace.jsonl"), trace).unwrap();
+    let all = commands();
+    assert!(all.len() > 15, "{all:?}");
+    for (file, line) in all {
+        let (command, comment) = line.split_once('#').unwrap_or((&line, ""));
+        let command = command.trim().trim_start_matches("sudo ").trim_start_matches("target/release/");
+        let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+        if command.starts_with("overbook ") {
+            let (fine, text) = overbook(&[&words[..], &["--help"]].concat(), dir.path());
+            assert!(fine, "{file}: {line}\n{text}");
+        }
+        if comment.trim_start().starts_with("hardware")
+            || ELSEWHERE.iter().any(|(known, _)| command.starts_with(known))
+        {
+            continue;
+        }
+        assert!(command.starts_with("overbook "), "{file}: nobody tries {line:?}");
+        let (fine, text) = overbook(&words, dir.path());
+        // What `check` finds is this machine's business.
+        assert!(fine || words[0] == "check", "{file}: {line}\n{text}");
+    }
+}
+
+#[test]
+fn links_of_the_docs_lead_somewhere() {
+    let docs = root().join("docs");
+    for entry in fs::read_dir(&docs).unwrap().flatten().map(|e| e.path()).chain([root().join("README.md")]) {
+        let text = fs::read_to_string(&entry).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let file = target.split('#').next().unwrap_or_default();
+            if file.is_empty() || file.starts_with("http") {
+                continue;
+            }
+            let path = entry.parent().unwrap().join(file);
+            assert!(path.exists(), "{} links to {target}, which is not there", entry.display());
+        }
+    }
+}
