@@ -97,17 +97,19 @@ fn exchange(socket: &str, message: &str, answered: bool) -> Result<String> {
     let text = [IoSlice::new(message.as_bytes())];
     sendmsg::<UnixAddr>(stream.as_raw_fd(), &text, &control, MsgFlags::empty(), None)
         .context("irqbalance does not take messages")?;
+    if !answered {
+        return Ok(String::new());
+    }
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
-    while answered {
+    loop {
         match recv(stream.as_raw_fd(), &mut buffer, MsgFlags::empty())
             .context("irqbalance does not answer")?
         {
-            0 => break,
+            0 => return Ok(String::from_utf8_lossy(&answer).into_owned()),
             n => answer.extend_from_slice(&buffer[..n]),
         }
     }
-    Ok(String::from_utf8_lossy(&answer).into_owned())
 }
 
 fn open(name: &str) -> Result<OwnedFd> {

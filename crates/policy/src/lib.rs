@@ -2,7 +2,14 @@
 //! Overbook's decisions, as Rust sees them: thin, safe calls into the C headers of `policy/`, the same files
 //! that the BPF programs include. Each function's unit, range and source stand in its header.
 
-#[allow(missing_docs, non_camel_case_types, non_upper_case_globals, dead_code, clippy::all)]
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    non_upper_case_globals,
+    dead_code,
+    clippy::all,
+    clippy::undocumented_unsafe_blocks
+)]
 mod ffi {
     include!(concat!(env!("OUT_DIR"), "/policy.rs"));
 }
