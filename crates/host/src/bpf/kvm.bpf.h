@@ -99,7 +99,11 @@ static __always_inline bool see_interrupts(struct task_struct *p, struct interru
 	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
 	struct kvm_lapic___ovb *apic;
 
-	if (!vcpu || !bpf_core_field_exists(vcpu->arch.apic))
+	/* Without the kvm module none of these exists, and the verifier must see for each that what
+	 * reads it is never reached. */
+	if (!bpf_core_field_exists(vcpu->arch.apic) || !bpf_core_field_exists(apic->regs))
+		return false;
+	if (!vcpu)
 		return false;
 	apic = BPF_CORE_READ(vcpu, arch.apic);
 	if (!apic)
