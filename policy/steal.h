@@ -198,7 +198,8 @@ static inline ovb_u32 ovb_steal_step(struct ovb_steal_state *state,
 }
 
 /* Whether the last shrink cost CPU time that the guest still wants: an eighth less than before, in
- * the mean of the samples since, but for the first, which is of both sizes. */
+ * the mean of the samples since, but for the first, which is of both sizes; and time is still being
+ * stolen. (Whether it wants all its CPUs says nothing here: who gets less done waits less.) */
 static inline int ovb_steal_regrets(struct ovb_steal_state *state,
 				    const struct ovb_steal_rules *rules,
 				    const struct ovb_steal_sample *sample)
@@ -212,7 +213,7 @@ static inline int ovb_steal_regrets(struct ovb_steal_state *state,
 	if (state->judge)
 		return 0;
 	return state->run_sum / rules->agree < state->before_run - state->before_run / 8 &&
-	       ovb_steal_wants_all(sample);
+	       ovb_steal_of(sample, sample->preferred) > rules->low;
 }
 
 /* A rule of ours; see above. */

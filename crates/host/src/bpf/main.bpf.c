@@ -198,12 +198,40 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struc
 	scx_bpf_task_set_slice(prev, slice_ns);
 }
 
+/* So many tasks are looked at for one that must not stay in an LLC's queue. */
+#define RESCUES 64
+
+/* Takes a task out of an LLC's queue that was put there while this CPU was preferred, and may run
+ * on no CPU that still is: nobody who serves that queue could. */
+static bool rescue(s32 cpu, u64 dsq)
+{
+	struct bpf_iter_scx_dsq it;
+	bool moved = false;
+	u32 i;
+
+	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
+		bpf_for (i, 0, RESCUES) {
+			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+
+			if (!p)
+				break;
+			if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || preferred_cpu(p, cpu) >= 0)
+				continue;
+			scx_bpf_dsq_move_set_slice(&it, slice_ns);
+			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+			break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return moved;
+}
+
 /* A CPU that is not preferred runs what can run nowhere else. */
 static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prevc,
 			struct cpu_ctx *cpuc)
 {
 	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
-	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0))
+	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || rescue(cpu, llc_dsq(llc_of(cpu))))
 		return;
 	if (prevc && !is_bound(prev, cpu)) {
 		/* Nothing else here: it is queued, and so goes to others. */
