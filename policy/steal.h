@@ -80,7 +80,11 @@ struct ovb_steal_state {
 	 * judged; 0 if there is nothing to judge. */
 	ovb_u32 before_cores;
 	ovb_u32 before_run;
+	ovb_u32 before_full;
 	ovb_u32 judge;
+	/* The guest wanted all its CPUs when it shrank, and lost nothing: what it has is right even
+	 * if some of it is stolen, as a fraction of a core always is. */
+	ovb_u32 vetted;
 	/* Samples for which nothing shrinks, and doublings of that time. */
 	ovb_u32 hold;
 	ovb_u32 regrets;
@@ -236,6 +240,7 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		if (state->judge)
 			return cores;
 		state->agreed = 0;
+		state->vetted = state->before_full;
 	}
 	if (state->hold)
 		state->hold--;
@@ -250,7 +255,16 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		if (!enough)
 			return cores;
 		target = state->target;
+		/* It shrank while it wanted little, wants more now, and is stolen from all the
+		 * same: begin anew, so that whatever comes is judged under this load. */
+		if (target >= cores && !state->vetted && cores < all) {
+			if (state->agreed < rules->agree + rules->quiet)
+				return cores;
+			*state = (struct ovb_steal_state){.regrets = state->regrets};
+			return all;
+		}
 		state->before_run = state->run_sum / state->agreed;
+		state->before_full = ovb_steal_wants_all(sample) ? 1 : 0;
 		state->agreed = 0;
 		state->target = 0;
 		state->run_sum = 0;
@@ -283,6 +297,7 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 	if (state->stride < 0x8000)
 		state->stride *= 2;
 	state->grown = 1;
+	state->vetted = 0;
 	state->judge = 0;
 	state->agreed = 0;
 	return ovb_steal_clamp(target, rules->floor, all);

@@ -17,6 +17,8 @@ pub struct Times {
     pub run_ns: u64,
     /// In which they would have, if the host had run them.
     pub steal_ns: u64,
+    /// In which there was nothing to do.
+    pub idle_ns: u64,
 }
 
 /// One line of a trace.
@@ -59,11 +61,12 @@ impl Times {
                 continue;
             }
             let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-            let [user, nice, system, _, _, irq, softirq, steal, ..] = ticks[..] else {
+            let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = ticks[..] else {
                 bail!("{line:?} of /proc/stat has no steal time");
             };
             times.run_ns += (user + nice + system + irq + softirq) * tick_ns;
             times.steal_ns += steal * tick_ns;
+            times.idle_ns += (idle + iowait) * tick_ns;
         }
         Ok(times)
     }
@@ -99,11 +102,17 @@ impl Source {
         let times = Times::parse(&text, online, self.tick_ns)?;
         let last = self.last.replace((now, online.clone(), times));
         let Some((then, _, before)) = last.filter(|(_, cpus, _)| cpus == online) else { return Ok(None) };
+        let elapsed_ns = (now - then).as_nanos() as u64;
+        // Steal has been seen to go backwards when a guest migrates.
+        let steal_ns = times.steal_ns.saturating_sub(before.steal_ns);
+        let idle_ns = times.idle_ns.saturating_sub(before.idle_ns);
+        // Ticks are charged whole to whoever they hit, those that come late after a preemption too: a guest with much
+        // steal counted up to a tenth more than there was. Steal and idle times are measured, so what is left is the rest.
+        let left = (elapsed_ns * online.len() as u64).saturating_sub(steal_ns + idle_ns);
         Ok(Some(Record {
-            elapsed_ns: (now - then).as_nanos() as u64,
-            // Steal has been seen to go backwards when a guest migrates.
-            run_ns: times.run_ns.saturating_sub(before.run_ns),
-            steal_ns: times.steal_ns.saturating_sub(before.steal_ns),
+            elapsed_ns,
+            run_ns: times.run_ns.saturating_sub(before.run_ns).min(left),
+            steal_ns,
         }))
     }
 }
@@ -118,7 +127,7 @@ mod tests {
     #[test]
     fn times_are_those_of_the_cpus_that_count() {
         let times = Times::parse(STAT, &Cpus::from([0, 1]), 10).unwrap();
-        assert_eq!(times, Times { run_ns: 390, steal_ns: 350 });
+        assert_eq!(times, Times { run_ns: 390, steal_ns: 350, idle_ns: 1160 });
         assert!(Times::parse("cpu0 1 2 3\n", &Cpus::from([0]), 10).is_err());
     }
 

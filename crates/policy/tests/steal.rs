@@ -125,6 +125,25 @@ fn a_guest_that_idles_at_times_keeps_what_it_wants() {
 }
 
 #[test]
+fn a_guest_that_shrank_while_idle_gets_its_cpus_back_under_load() {
+    let rules = rules(PROPORTIONAL);
+    let (mut state, mut cores) = (State::default(), 4);
+    for _ in 0..20 {
+        cores = state.decide(&rules, &sample(4, cores, 0.3, 0.25), cores, 4);
+    }
+    assert_eq!(cores, 1);
+    // All vCPUs alike, with four of a neighbour's on four CPUs.
+    let host = by_vcpu(4.0, 4.0);
+    let mut got = 0.0;
+    for _ in 0..400 {
+        let run = host(cores);
+        got += run;
+        cores = state.decide(&rules, &sample(4, cores, run, f64::from(cores) - run), cores, 4);
+    }
+    assert!(got >= 0.93 * 400.0 * host(4), "{got}");
+}
+
+#[test]
 fn an_idle_guest_with_a_little_steal_is_left_alone() {
     // Little is wanted; what is stolen of it is not above the threshold.
     let mut state = State::default();
