@@ -260,7 +260,8 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		if (target >= cores && !state->vetted && cores < all) {
 			if (state->agreed < rules->agree + rules->quiet)
 				return cores;
-			*state = (struct ovb_steal_state){.regrets = state->regrets};
+			*state = (struct ovb_steal_state){.regrets = state->regrets,
+							  .patience = state->patience};
 			return all;
 		}
 		state->before_run = state->run_sum / state->agreed;
@@ -297,7 +298,6 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 	if (state->stride < 0x8000)
 		state->stride *= 2;
 	state->grown = 1;
-	state->vetted = 0;
 	state->judge = 0;
 	state->agreed = 0;
 	return ovb_steal_clamp(target, rules->floor, all);
