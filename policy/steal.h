@@ -74,7 +74,7 @@ struct ovb_steal_state {
 	ovb_u32 patience;
 	/* The last change was a growth. */
 	ovb_u32 grown;
-	/* CPU time (of OVB_STEAL_ONE) summed over the agreeing samples, or since a shrink. */
+	/* CPU time (of OVB_STEAL_ONE) summed over the first agreeing samples, or since a shrink. */
 	ovb_u32 run_sum;
 	/* The last shrink: cores and CPU time of a sample before it, and samples until it is
 	 * judged; 0 if there is nothing to judge. */
@@ -251,20 +251,25 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		target = ovb_steal_clamp(ovb_steal_served(sample, cores), rules->floor, all);
 		if (target > state->target)
 			state->target = target;
-		state->run_sum += ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
+		if (state->agreed <= rules->agree)
+			state->run_sum += ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
 		if (!enough)
 			return cores;
 		target = state->target;
 		/* It shrank while it wanted little, wants more now, and is stolen from all the
-		 * same: begin anew, so that whatever comes is judged under this load. */
+		 * same: begin anew, so that whatever comes is judged under this load. Less and less
+		 * often, as a guest whose tasks wait for each other never wants all. */
 		if (target >= cores && !state->vetted && cores < all) {
-			if (state->agreed < rules->agree + rules->quiet)
+			wait = state->patience;
+			if (state->agreed < rules->agree + (rules->quiet << wait))
 				return cores;
+			if (wait < OVB_STEAL_DOUBLINGS)
+				wait++;
 			*state = (struct ovb_steal_state){.regrets = state->regrets,
-							  .patience = state->patience};
+							  .patience = wait};
 			return all;
 		}
-		state->before_run = state->run_sum / state->agreed;
+		state->before_run = state->run_sum / rules->agree;
 		state->before_full = ovb_steal_wants_all(sample) ? 1 : 0;
 		state->agreed = 0;
 		state->target = 0;

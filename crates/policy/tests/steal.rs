@@ -240,6 +240,19 @@ proptest! {
         prop_assert!(changes(&sizes[1000..]) <= 12, "{}", changes(&sizes[1000..]));
     }
 
+    /// Tasks that wait for each other never want all CPUs, and are stolen from whatever the size.
+    #[test]
+    fn ours_comes_to_rest_where_steal_never_ends(all in 1u32..32, run in 0.1f64..0.7, stolen in 0.06f64..0.3) {
+        let (mut state, mut cores, mut changes) = (State::default(), all, 0);
+        for _ in 0..2000 {
+            let n = f64::from(cores);
+            let now = state.decide(&rules(PROPORTIONAL), &sample(all, cores, run * n, stolen * n), cores, all);
+            changes += usize::from(now != cores);
+            cores = now;
+        }
+        prop_assert!(changes <= 16 * all as usize, "{changes}");
+    }
+
     #[test]
     fn all_cores_come_back(governor in 0u32..2, all in 1u32..64, start in 1u32..64) {
         let (mut state, mut cores) = (State::default(), start.min(all));

@@ -101,7 +101,8 @@ static __always_inline bool see_interrupts(struct task_struct *p, struct interru
 
 	/* Without the kvm module none of these exists, and the verifier must see for each that what
 	 * reads it is never reached. */
-	if (!bpf_core_field_exists(vcpu->arch.apic) || !bpf_core_field_exists(apic->regs))
+	if (!bpf_core_field_exists(vcpu->arch.apic) ||
+	    !bpf_core_field_exists(((struct kvm_lapic___ovb *)0)->regs))
 		return false;
 	if (!vcpu)
 		return false;

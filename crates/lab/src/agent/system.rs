@@ -7,6 +7,7 @@ use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 
 /// Mounts what the experiments read and write.
@@ -28,9 +29,27 @@ pub fn prepare() -> Result<()> {
     // Where schedulers put the socket of their statistics.
     fs::create_dir_all("/var/run")?;
     fs::write("/sys/fs/cgroup/cgroup.subtree_control", "+cpu").context("the kernel has no cpu controller")?;
+    loopback_up().context("the machine's own network address does not come up")?;
     // Without this, a controller that sleeps in a real-time class would be throttled beside busy CPUs.
     let _ = fs::write("/proc/sys/kernel/sched_rt_runtime_us", "-1");
     Ok(())
+}
+
+/// 127.0.0.1, for what serves there.
+fn loopback_up() -> Result<()> {
+    let socket = nix::sys::socket::socket(
+        nix::sys::socket::AddressFamily::Inet,
+        nix::sys::socket::SockType::Datagram,
+        nix::sys::socket::SockFlag::empty(),
+        None,
+    )?;
+    // SAFETY: a structure of integers and arrays of these, for which zeroes are values.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
+    request.ifr_ifru.ifru_flags = libc::IFF_UP as i16;
+    // SAFETY: the request is valid for the call, and of the kind that this ioctl takes.
+    let failed = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCSIFFLAGS, &request) } != 0;
+    if failed { Err(std::io::Error::last_os_error().into()) } else { Ok(()) }
 }
 
 /// Loads the initramfs' modules, in the order of their names, without the other vendor's. One that refuses to
