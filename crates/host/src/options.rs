@@ -143,7 +143,7 @@ pub struct Options {
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub preempt_margin_us: u64,
     /// A task that wakes up preempts nobody who has run for less than this, in µs
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub protect_us: u64,
     /// The one waiter of a VM that spins on although no queued sibling can help it does so for this long, in µs
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(0..=100_000))]
