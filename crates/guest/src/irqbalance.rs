@@ -59,7 +59,7 @@ impl Irqbalance {
     /// It does not listen any more.
     pub fn ban(&self, cpus: &Cpus) -> Result<()> {
         let all: Cpus = cpus.union(&self.banned).copied().collect();
-        self.set(&all, cpus.is_subset(&self.banned))
+        self.set(&all)
     }
 
     /// Puts back what it had before.
@@ -67,12 +67,12 @@ impl Irqbalance {
     /// # Errors
     /// It does not listen any more.
     pub fn restore(&self) -> Result<()> {
-        self.set(&self.banned, true)
+        self.set(&self.banned)
     }
 
-    fn set(&self, cpus: &Cpus, own: bool) -> Result<()> {
+    fn set(&self, cpus: &Cpus) -> Result<()> {
         // Without bans, its own configuration says so: an empty list would stand for "ask the user interface".
-        let list = if own && cpus.is_empty() { "NULL".into() } else { cpulist::format(cpus) };
+        let list = if cpus.is_empty() { "NULL".into() } else { cpulist::format(cpus) };
         exchange(&self.socket, &format!("settings cpus {list}"), false).map(drop)
     }
 }

@@ -3,7 +3,7 @@
 
 use anyhow::{Result, bail};
 use clap::{Args, Parser, ValueEnum};
-use overbook_host::Options as SchedulerOptions;
+use overbook_host::{Bare, Options as SchedulerOptions};
 use overbook_policy::steal::{PROPORTIONAL, Rules, STEP};
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 use std::path::PathBuf;
@@ -111,14 +111,6 @@ pub struct Options {
     pub libbpf: LibbpfOpts,
 }
 
-/// A command line of the host's scheduler without any option.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct Defaults {
-    #[command(flatten)]
-    options: SchedulerOptions,
-}
-
 impl Options {
     /// What clap cannot see.
     ///
@@ -148,7 +140,7 @@ impl Options {
 
     /// Options of the scheduler itself.
     pub fn scheduler(&self) -> Result<SchedulerOptions> {
-        let mut options = Defaults::try_parse_from(Vec::<String>::new())?.options;
+        let mut options = Bare::<SchedulerOptions>::try_parse_from(Vec::<String>::new())?.options;
         options.libbpf = self.libbpf.clone();
         options.stretch = self.stretch;
         options.slice_us = self.slice_us;

@@ -15,7 +15,7 @@ use crate::trace;
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Parser;
 use overbook_host::scheduler::{Mode, Scheduler};
-use overbook_host::{preflight, replace};
+use overbook_host::{Bare, preflight, replace};
 use overbook_policy::steal::ratio;
 use scx_stats::prelude::*;
 use std::fs::File;
@@ -62,11 +62,12 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if options.hold {
         return hold(options);
     }
+    let of_scheduler = options.scheduler()?;
     let mut guest = Guest::new(options)?;
     loop {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
-        let mut scheduler = Scheduler::load(Mode::Guest, &options.scheduler()?, &mut object)?;
+        let mut scheduler = Scheduler::load(Mode::Guest, &of_scheduler, &mut object)?;
         if options.dry_run {
             println!(
                 "the kernel accepts the scheduler; preferred: {}",
@@ -77,7 +78,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         if options.replace {
             replace::take_over()?;
         }
-        scheduler.attach(&options.scheduler()?)?;
+        scheduler.attach(&of_scheduler)?;
         guest.serve(&mut scheduler, options, &|| stop.load(Ordering::Relaxed))?;
         let exit = scheduler.leave();
         if !exit.should_restart() {
@@ -339,14 +340,6 @@ fn tell(choice: &str) -> Result<()> {
     Ok(())
 }
 
-/// Arguments as the lab sends them.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct Line {
-    #[command(flatten)]
-    options: Options,
-}
-
 /// Attaches and detaches one loaded scheduler as lines on stdin say; a line of JSON answers each.
 fn hold(options: &Options) -> Result<()> {
     let mut object = MaybeUninit::uninit();
@@ -358,7 +351,7 @@ fn hold(options: &Options) -> Result<()> {
             bail!("{line:?} is not `attach ARGUMENTS`");
         };
         let arguments: Vec<String> = serde_json::from_str(arguments)?;
-        let mut now = Line::try_parse_from(arguments)?.options;
+        let mut now = Bare::<Options>::try_parse_from(arguments)?.options;
         now.stretch = options.stretch;
         now.check()?;
         // Reading the machine takes an emulated CPU a second.

@@ -35,5 +35,5 @@ mod intf {
     include!(concat!(env!("OUT_DIR"), "/bpf_intf.rs"));
 }
 
-pub use options::{Options, YieldPolicy};
+pub use options::{Bare, Options, YieldPolicy};
 pub use serve::run;

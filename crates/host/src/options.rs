@@ -3,7 +3,7 @@
 
 use crate::intf;
 use anyhow::{Result, bail};
-use clap::{Args, ValueEnum};
+use clap::{Args, Parser, ValueEnum};
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 
 /// Who runs after a directed yield. docs/policies.md explains each.
@@ -125,6 +125,15 @@ impl Tier {
     pub fn name(self) -> String {
         self.to_possible_value().map_or_else(String::new, |v| v.get_name().to_string())
     }
+}
+
+/// Options without a program's name before them: as the lab sends them, or none at all for the defaults.
+#[derive(Parser)]
+#[command(no_binary_name = true)]
+pub struct Bare<T: Args> {
+    /// The options.
+    #[command(flatten)]
+    pub options: T,
 }
 
 /// The command line.

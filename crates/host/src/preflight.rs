@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Checks the kernel, the rights of the caller, that no other scheduler is loaded (but one of ours, to `replace`), and that no group's `cpu.max`
-/// would be broken.
+/// Checks the kernel, the rights of the caller, that no other scheduler is loaded (but one of ours, to `replace`), and
+/// that no group's `cpu.max` would be broken.
 ///
 /// # Errors
 /// One of these does not hold.

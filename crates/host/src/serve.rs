@@ -2,7 +2,7 @@
 //! `overbook host`: schedule and serve statistics until the end, restart after hotplug, or do as the lab says.
 
 use crate::costs::ProgramStats;
-use crate::options::{Options, YieldPolicy};
+use crate::options::{Bare, Options, YieldPolicy};
 use crate::preflight;
 use crate::replace;
 use crate::scheduler::{Mode, Scheduler};
@@ -110,14 +110,6 @@ fn serve(
     Ok(scheduler.leave())
 }
 
-/// Arguments as the lab sends them.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-struct Line {
-    #[command(flatten)]
-    options: Options,
-}
-
 /// Attaches and detaches one loaded scheduler as lines on stdin say; a line of JSON answers each.
 fn hold(options: &Options) -> Result<()> {
     let mut object = MaybeUninit::uninit();
@@ -129,7 +121,7 @@ fn hold(options: &Options) -> Result<()> {
         let answer = match line.split_once(' ').unwrap_or((&line, "")) {
             ("attach", arguments) => {
                 let arguments: Vec<String> = serde_json::from_str(arguments)?;
-                let mut now = Line::try_parse_from(arguments)?.options;
+                let mut now = Bare::<Options>::try_parse_from(arguments)?.options;
                 now.stretch = options.stretch;
                 now.check()?;
                 scheduler.forget_end()?;

@@ -115,12 +115,6 @@ const GUEST_NOW: [(Column<GuestStats>, f64); 4] = [
     (("overbook_guest_cpus_used", "CPUs' worth of time had in the last period", |s| s.used), 100.0),
 ];
 
-impl fmt::Display for Counted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text().map_err(|_| fmt::Error)?)
-    }
-}
-
 impl Collector for Counted {
     fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
         match self {

@@ -22,12 +22,13 @@ pub struct Tasks {
 
 struct Shared {
     stop: AtomicBool,
-    /// One more than the tasks that are to wait for each other.
+    /// Operations so far.
     work: AtomicU64,
     lock: AtomicBool,
     phase: Mutex<Phase>,
     next_phase: Condvar,
     turns: u64,
+    /// Tasks that wait for each other.
     tasks: u32,
 }
 
