@@ -89,7 +89,8 @@ impl<'a> Scheduler<'a> {
         // Programs on a module's functions can be loaded only where the module is.
         let kvm = visible != Visibility::NoKvm;
         skel.progs.spin_begins.set_autoload(kvm);
-        skel.progs.spin_ends.set_autoload(kvm);
+        // A fifth of the verifier's work. What is held may be attached with any options later.
+        skel.progs.spin_ends.set_autoload(kvm && (options.spin_probe || options.hold));
         skel.progs.irq_accepted.set_autoload(visible.sends());
         skel.progs.irq_ended.set_autoload(visible.sends());
         skel.progs.ipi_incomplete.set_autoload(visible == Visibility::NotRunning);

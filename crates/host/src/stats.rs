@@ -94,7 +94,7 @@ counters! {
         other_queue: "asked ones whose target was in another queue",
         refused: "asked ones whose target was not queued, or not allowed on the yielder's CPU",
         unheard: "spins for which KVM found nobody to yield to, and we were asked",
-        awaited: "spinners that went on, as the receiver of their IPI is running",
+        awaited: "spinners that went on, as the receiver of their IPI is running, or about to",
         stayed: "spinners that went on for a moment, since nobody who could help was queued",
         gave_up: "spinners that gave up their turn, since a sibling spins already",
         ipis: "IPIs between vCPUs that were seen",

@@ -15,6 +15,8 @@
 #include "relate.bpf.h"
 
 #define SCAN 4
+/* include/linux/sched.h: TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE. */
+#define TASK_ASLEEP 3
 
 /* A search, and what it has found. */
 struct search {
@@ -31,7 +33,8 @@ struct search {
 	/* Thread and tier of the best. */
 	u32 best_pid;
 	u32 best;
-	/* A receiver of the spinner's is running: it is being answered. */
+	/* A receiver of the spinner's is running, or about to, or has just handled its IPI: the
+	 * spinner is being answered, or has been and does not know yet. */
 	bool answered;
 	/* An IPI of the spinner's has not been handled. */
 	bool awaits;
@@ -56,6 +59,14 @@ static struct search *this_search(void)
 static bool may_run_on(const struct task_struct *p, s32 cpu)
 {
 	return !is_migration_disabled(p) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);
+}
+
+/* Runs, or is on its way to a CPU that was cleared for it: woken or taken from a queue a moment
+ * ago. An IPI to a halted vCPU wakes it before its sender spins, and the spin is over before the
+ * other CPU has switched. */
+static bool runs_soon(const struct task_struct *p, const struct task_ctx *taskc)
+{
+	return scx_bpf_task_running(p) || (!taskc->queued_since && !(p->__state & TASK_ASLEEP));
 }
 
 /* Queued, allowed on this CPU, and worth the way. */
@@ -177,10 +188,13 @@ __noinline int consider_relation(u32 index)
 	ended = to && ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at);
 	if (!taskc ||
 	    !ovb_relation_open(slot, s->now, s->window, apic_state(p, slot->vector), ended)) {
+		/* Only at the first spin since: the next one waits for something else. */
+		if (ovb_within(slot->sent_at, s->now, s->window))
+			s->answered = true;
 		slot->used = 0;
 	} else {
 		s->awaits = true;
-		if (scx_bpf_task_running(p))
+		if (runs_soon(p, taskc))
 			s->answered = true;
 		else if (available(p, taskc, s->cpu, s->left) && s->best < OVB_TIER_RECEIVER &&
 			 tiers & 1 << OVB_TIER_RECEIVER) {

@@ -68,6 +68,7 @@ static s32 latest_cpu(const struct task_struct *p, const struct task_ctx *taskc,
 {
 	u32 zero = 0, llc = llc_of(prev_cpu), i, cpu;
 	struct victim *victim = bpf_map_lookup_elem(&victims, &zero);
+	s32 here = bpf_get_smp_processor_id();
 	u64 now;
 
 	if (!victim)
@@ -87,6 +88,10 @@ static s32 latest_cpu(const struct task_struct *p, const struct task_ctx *taskc,
 		    !is_preferred(cpu))
 			continue;
 		if (is_protected(cpuc, now))
+			continue;
+		/* Not the sibling that has sent the IPI: it would come back to the end of a queue,
+		 * and is about to wait; then it can hand over what is left of its turn. */
+		if (taskc->vm && cpu == here && cpuc->vm == taskc->vm)
 			continue;
 		if (victim->found && !ovb_vtime_before(victim->deadline, cpuc->deadline))
 			continue;
