@@ -15,9 +15,16 @@ const SCHED_DEBUG: &str = "/sys/kernel/debug/sched";
 /// # Errors
 /// sysfs is not mounted.
 pub fn online_cpus() -> Result<Vec<u32>> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online")?;
+    parse_cpus(&fs::read_to_string("/sys/devices/system/cpu/online")?)
+}
+
+/// CPUs of a list as the kernel writes it (`0-3,8`).
+///
+/// # Errors
+/// It is no such list.
+pub fn parse_cpus(list: &str) -> Result<Vec<u32>> {
     let mut cpus = Vec::new();
-    for part in text.trim().split(',') {
+    for part in list.trim().split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         cpus.extend(first.parse::<u32>()?..=last.parse::<u32>()?);
     }

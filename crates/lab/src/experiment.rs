@@ -5,9 +5,10 @@
 mod bound;
 mod cgroup;
 pub mod guest;
+mod linux;
 mod sample;
-mod scheduler;
-mod tuning;
+pub(crate) mod scheduler;
+pub(crate) mod tuning;
 mod wakeups;
 
 use crate::instrument::Clock;
@@ -55,7 +56,7 @@ pub fn run(
     host: &Host,
     say: &mut dyn FnMut(Event) -> Result<()>,
 ) -> Result<()> {
-    let bounds = if scenario.measure.bound && scenario.guest.is_none() {
+    let bounds = if scenario.measure.bound && !scenario.vms.is_empty() {
         bound::distinct(scenario, host)
     } else {
         Vec::new()
@@ -64,6 +65,10 @@ pub fn run(
     let mut done = 0;
     let mut points: Vec<bound::Points> = bounds.iter().map(|_| bound::Points::default()).collect();
     let mut overbook = scheduler::Scheduler::new(if scenario.guest.is_some() { "guest" } else { "host" });
+    let mut fleet = match &scenario.linux {
+        Some(spec) => Some(linux::Fleet::start(spec, scenario, &host.cpus, say)?),
+        None => None,
+    };
     for repetition in 0..scenario.measure.repetitions {
         let run_seed = seed.wrapping_mul(1_000_003).wrapping_add(repetition.into());
         // Rotated, so that no variant always runs first.
@@ -71,7 +76,9 @@ pub fn run(
             let variant = &scenario.variants[(nth + repetition as usize) % scenario.variants.len()];
             let guests = guests(scenario, host);
             let tuning = tuning::apply(variant, scenario.host.dilation, host.default_slice_ns)?;
-            let of_guest = variant.guest.as_ref().map(|own| guest::arguments(own));
+            // In Linux guests, `guest` is theirs, and `overbook` the host's.
+            let of_guest =
+                scenario.guest.as_ref().and(variant.guest.as_ref()).map(|own| guest::arguments(own));
             let arguments = variant.overbook.as_ref().or(of_guest.as_ref());
             let mut attach = || match arguments {
                 Some(arguments) => overbook
@@ -79,9 +86,13 @@ pub fn run(
                     .with_context(|| format!("variant {}", variant.name)),
                 None => Ok(()),
             };
-            let mut run = match &scenario.guest {
-                Some(spec) => guest::run_once(scenario, spec, host, &mut attach)?,
-                None => {
+            let mut run = match (&scenario.guest, &mut fleet) {
+                (Some(spec), _) => guest::run_once(scenario, spec, host, &mut attach)?,
+                (None, Some(fleet)) => {
+                    attach()?;
+                    fleet.run_once(scenario, variant)?
+                }
+                (None, None) => {
                     attach()?;
                     run_once(scenario, variant, &guests, run_seed, host)?
                 }
@@ -184,7 +195,13 @@ fn entitlements(scenario: &Scenario, cpus: f64) -> Vec<f64> {
 fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64, host: &Host) -> Result<Run> {
     let mut memories = Vec::new();
     let mut vms = Vec::new();
-    let groups = cgroup::Groups::create(scenario.layout.cgroups, guests)?;
+    let member = |guest: &Guest| cgroup::Member {
+        name: guest.name.clone(),
+        vcpus: guest.vm.vcpus,
+        weight: guest.vm.weight,
+    };
+    let members: Vec<cgroup::Member> = guests.iter().map(member).collect();
+    let groups = cgroup::Groups::create(scenario.layout.cgroups, &members)?;
     for (nth, guest) in guests.iter().enumerate() {
         let vcpus = guest.vm.vcpus;
         let seed = seed ^ (nth as u64) << 32;
@@ -192,7 +209,7 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
             GuestMemory::create(&guest.vm.load(), vcpus, seed, host.ns_per_turn, scenario.host.dilation)?;
         let config = VmConfig { name: guest.name.clone(), vcpus, ple: variant.ple, memory: memory.path() };
         let vm = VmProcess::spawn(&config)?;
-        groups.adopt(nth, &vm)?;
+        groups.adopt(nth, vm.pid(), &vm.tids)?;
         for (i, tid) in vm.tids.iter().enumerate() {
             let one = [guest.cpus[i % guest.cpus.len()]];
             task::bind(*tid, if guest.pinned { &one } else { &guest.cpus })?;

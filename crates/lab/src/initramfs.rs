@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Packs the current program, its libraries, the kernel's modules and a job into an initramfs.
 
-use crate::protocol::{JOB_FILE, Job, MODULE_DIR};
+use crate::protocol::{InnerGuest, JOB_FILE, Job, MODULE_DIR, Task};
+use crate::qemu::PROGRAM;
+use crate::scenario::LinuxSpec;
 use anyhow::{Context, Result, bail};
 use cpio::newc;
 use overbook_kernels::Kernel;
@@ -13,6 +15,17 @@ use std::path::{Path, PathBuf};
 /// Modules that make KVM work on either vendor, in case they are not built in.
 const MODULES: [&str; 3] = ["kvm", "kvm_amd", "kvm_intel"];
 
+/// Where a host finds the kernel and the initramfs of its Linux guests, and their QEMU's firmware.
+pub const INNER_KERNEL: &str = "linux/kernel";
+/// See [`INNER_KERNEL`].
+pub const INNER_INITRAMFS: &str = "linux/initramfs";
+/// See [`INNER_KERNEL`].
+pub const FIRMWARE_DIR: &str = "firmware";
+
+/// What QEMU's microvm reads, and where Debian has it.
+const FIRMWARE: [&str; 4] = ["bios-microvm.bin", "qboot.rom", "linuxboot_dma.bin", "pvh.bin"];
+const FIRMWARE_FROM: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
+
 const FILE: u32 = 0o100_755;
 const DIRECTORY: u32 = 0o040_755;
 const LINK: u32 = 0o120_777;
@@ -22,15 +35,11 @@ const LINK: u32 = 0o120_777;
 /// # Errors
 /// A library of this program is missing, a module cannot be read, or the disk is full.
 pub fn write(path: &Path, kernel: &Kernel, job: &Job) -> Result<()> {
-    let mut tree = Tree::default();
-    let program = std::env::current_exe().context("cannot find the running program")?;
-    tree.file(
-        "bin/overbook",
-        fs::read(&program).with_context(|| format!("cannot read {}", program.display()))?,
-    );
-    tree.entry("init", LINK, b"bin/overbook".to_vec());
-    for (name, library) in libraries(&program)? {
-        tree.file(&name, fs::read(&library).with_context(|| format!("cannot read {}", library.display()))?);
+    let mut tree = Tree::with_agent(kernel, job)?;
+    if let Task::Scenario(scenario) = &job.task
+        && let Some(spec) = &scenario.linux
+    {
+        tree.linux_guests(kernel, job, spec, scenario.host.dilation)?;
     }
     for (nth, module) in overbook_kernels::module_closure(kernel, &MODULES)?.iter().enumerate() {
         let name = module.file_name().and_then(|n| n.to_str()).context("a module without a name")?;
@@ -40,21 +49,15 @@ pub fn write(path: &Path, kernel: &Kernel, job: &Job) -> Result<()> {
             without_signature(overbook_kernels::read_module(module)?),
         );
     }
-    if let Some(config) = &kernel.config {
-        // BPF programs may depend on the kernel's configuration; this is where loaders look for it.
-        tree.file(&format!("boot/config-{}", kernel.release), fs::read(config)?);
-    }
-    tree.file(JOB_FILE, serde_json::to_vec(job)?);
-    for mount in ["proc", "sys", "dev", "run", "tmp"] {
-        tree.entry(mount, DIRECTORY, Vec::new());
-    }
-    tree.write(path).with_context(|| format!("cannot write {}: is the disk full?", path.display()))
+    tree.save(path).with_context(|| format!("cannot write {}: is the disk full?", path.display()))
 }
 
 /// Shared libraries of a program, each under the path where the dynamic loader will look.
 fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
     let analyzer = lddtree::DependencyAnalyzer::new(PathBuf::from("/"));
-    let found = analyzer.analyze(program).context("cannot read this program's libraries")?;
+    let found = analyzer
+        .analyze(program)
+        .with_context(|| format!("cannot read the libraries of {}", program.display()))?;
     let mut files = Vec::new();
     if let Some(interpreter) = &found.interpreter {
         files.push((interpreter.trim_start_matches('/').to_string(), PathBuf::from(interpreter)));
@@ -65,7 +68,7 @@ fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
             Some(path) => {
                 files.push((format!("lib/{}", name.rsplit('/').next().unwrap_or(name)), path.clone()))
             }
-            None => bail!("library {name}, which this program needs, is not installed"),
+            None => bail!("library {name}, which {} needs, is not installed", program.display()),
         }
     }
     Ok(files)
@@ -92,6 +95,58 @@ struct Tree {
 }
 
 impl Tree {
+    /// A tree with this program as its init, and a job.
+    fn with_agent(kernel: &Kernel, job: &Job) -> Result<Tree> {
+        let mut tree = Tree::default();
+        let program = std::env::current_exe().context("cannot find the running program")?;
+        tree.program("overbook", &program)?;
+        tree.entry("init", LINK, b"bin/overbook".to_vec());
+        if let Some(config) = &kernel.config {
+            // BPF programs may depend on the kernel's configuration; this is where loaders look for it.
+            tree.file(&format!("boot/config-{}", kernel.release), fs::read(config)?);
+        }
+        tree.file(JOB_FILE, serde_json::to_vec(job)?);
+        for mount in ["proc", "sys", "dev", "run", "tmp"] {
+            tree.entry(mount, DIRECTORY, Vec::new());
+        }
+        Ok(tree)
+    }
+
+    /// What a host needs to run Linux guests: QEMU, its firmware, and the guests' own kernel and tree.
+    fn linux_guests(&mut self, kernel: &Kernel, job: &Job, spec: &LinuxSpec, dilation: f64) -> Result<()> {
+        let inner = InnerGuest { command: spec.command.clone(), dilation };
+        let mut guest = Tree::with_agent(kernel, &Job { task: Task::Inner(inner), ..job.clone() })?;
+        let name = &spec.command[0];
+        let program = which::which(name)
+            .with_context(|| format!("{name} is not installed, and the Linux guests run it"))?;
+        guest.program(name, &program)?;
+        let mut packed = Vec::new();
+        guest.write(&mut packed)?;
+        self.file(INNER_INITRAMFS, packed);
+        self.file(INNER_KERNEL, fs::read(&kernel.image)?);
+        let emulator = which::which(PROGRAM).with_context(|| format!("{PROGRAM} is not installed"))?;
+        self.program(PROGRAM, &emulator)?;
+        for name in FIRMWARE {
+            let found = FIRMWARE_FROM.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists());
+            let path = found.with_context(|| format!("QEMU's {name} is not installed"))?;
+            self.file(&format!("{FIRMWARE_DIR}/{name}"), fs::read(path)?);
+        }
+        Ok(())
+    }
+
+    /// A program and its libraries.
+    fn program(&mut self, name: &str, path: &Path) -> Result<()> {
+        self.file(
+            &format!("bin/{name}"),
+            fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
+        );
+        for (name, library) in libraries(path)? {
+            let content = fs::read(&library);
+            self.file(&name, content.with_context(|| format!("cannot read {}", library.display()))?);
+        }
+        Ok(())
+    }
+
     fn file(&mut self, path: &str, content: Vec<u8>) {
         self.entry(path, FILE, content);
     }
@@ -103,8 +158,13 @@ impl Tree {
         self.entries.insert(path.into(), (mode, content));
     }
 
-    fn write(&self, path: &Path) -> Result<()> {
+    fn save(&self, path: &Path) -> Result<()> {
         let mut out = std::io::BufWriter::new(fs::File::create(path)?);
+        self.write(&mut out)?;
+        Ok(out.flush()?)
+    }
+
+    fn write(&self, mut out: &mut impl Write) -> Result<()> {
         for (inode, (name, (mode, content))) in self.entries.iter().enumerate() {
             let size = u32::try_from(content.len()).with_context(|| format!("{name} is too large"))?;
             let header = newc::Builder::new(name).ino(inode as u32 + 1).mode(*mode).nlink(1);
@@ -113,7 +173,7 @@ impl Tree {
             file.finish()?;
         }
         newc::trailer(&mut out)?;
-        Ok(out.flush()?)
+        Ok(())
     }
 }
 
@@ -128,7 +188,7 @@ mod tests {
         let mut tree = Tree::default();
         tree.file("lib/a/b.so", b"xyz".to_vec());
         tree.entry("init", LINK, b"bin/overbook".to_vec());
-        tree.write(&file).unwrap();
+        tree.save(&file).unwrap();
         let mut input = fs::File::open(&file).unwrap();
         let mut names = Vec::new();
         loop {

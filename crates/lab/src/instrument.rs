@@ -118,11 +118,12 @@ impl Spinners {
     }
 }
 
-/// Measures the instrument and judges it, with turns of `turn_stretch` times the usual length.
+/// Measures the instrument and judges it, with turns of `turn_stretch` times the usual length, and beside guests that
+/// spin if the scenario has such (`spins`).
 ///
 /// # Errors
 /// Threads cannot be bound to CPUs.
-pub fn check(cpus: &[u32], clock: &Clock, turn_stretch: f64) -> Result<Instrument> {
+pub fn check(cpus: &[u32], clock: &Clock, turn_stretch: f64, spins: bool) -> Result<Instrument> {
     let limit_ns = (TURN_LIMIT_NS as f64 * turn_stretch) as u64;
     let mut found = Instrument::default();
     let first = cpus[0];
@@ -145,22 +146,8 @@ pub fn check(cpus: &[u32], clock: &Clock, turn_stretch: f64) -> Result<Instrumen
         let _busy = Busy::on(&others);
         median((0..5).map(|_| fixed_loop_ns()).collect())
     };
-    let spinning_ns = {
-        let _guest = Spinners::on(&others, clock)?;
-        median((0..5).map(|_| fixed_loop_ns()).collect())
-    };
-    found.turns.push(TurnRow {
-        name: "fixed loop while other CPUs spin in guests".into(),
-        samples: 5,
-        p50_ns: spinning_ns,
-        ..TurnRow::default()
-    });
-    let skew = skew_percent(spinning_ns, found.loop_idle_ns);
-    if skew > SPIN_SKEW_LIMIT_PERCENT {
-        found.complaints.push(format!(
-            "a fixed loop runs {skew:.1} % differently when guests spin on other CPUs (limit \
-             {SPIN_SKEW_LIMIT_PERCENT} %)"
-        ));
+    if spins {
+        add_spin_row(&mut found, &others, clock)?;
     }
     found.loop_skew_percent = skew_percent(found.loop_busy_ns, found.loop_idle_ns);
     if let Some(&peer) = others.last() {
@@ -180,6 +167,28 @@ pub fn check(cpus: &[u32], clock: &Clock, turn_stretch: f64) -> Result<Instrumen
     task::bind(0, cpus)?;
     judge(&mut found);
     Ok(found)
+}
+
+/// The fixed loop beside guests that spin.
+fn add_spin_row(found: &mut Instrument, others: &[u32], clock: &Clock) -> Result<()> {
+    let spinning_ns = {
+        let _guest = Spinners::on(others, clock)?;
+        median((0..5).map(|_| fixed_loop_ns()).collect())
+    };
+    found.turns.push(TurnRow {
+        name: "fixed loop while other CPUs spin in guests".into(),
+        samples: 5,
+        p50_ns: spinning_ns,
+        ..TurnRow::default()
+    });
+    let skew = skew_percent(spinning_ns, found.loop_idle_ns);
+    if skew > SPIN_SKEW_LIMIT_PERCENT {
+        found.complaints.push(format!(
+            "a fixed loop runs {skew:.1} % differently when guests spin on other CPUs (limit \
+             {SPIN_SKEW_LIMIT_PERCENT} %)"
+        ));
+    }
+    Ok(())
 }
 
 /// What crossing CPUs adds to a wake-up: the part that an emulator can falsify.

@@ -14,6 +14,9 @@ pub const MODULE_DIR: &str = "modules";
 /// Serial port of the agent's events, as seen inside.
 pub const EVENT_PORT: &str = "/dev/ttyS1";
 
+/// The only serial port of a Linux guest inside the host.
+pub const INNER_PORT: &str = "/dev/ttyS0";
+
 /// What a boot is for.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -28,6 +31,58 @@ pub enum Task {
     GuestCheck,
     /// Have `overbook report` look at VMs that contend.
     Observe,
+    /// Be a Linux guest inside the host, and obey it.
+    Inner(InnerGuest),
+}
+
+/// What a Linux guest inside the host is for.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InnerGuest {
+    /// The program that it runs again and again, and its arguments.
+    pub command: Vec<String>,
+    /// Stretches the guest's slices too.
+    pub dilation: f64,
+}
+
+/// What the host tells a Linux guest, one per line.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestOrder {
+    /// Have `overbook guest` schedule, with these arguments.
+    Attach(Vec<String>),
+    /// Have the kernel schedule again.
+    Detach,
+    /// Run the program again and again.
+    Work,
+    /// Stop that, after the present run.
+    Rest,
+    /// Only say how far it is.
+    Count,
+}
+
+/// What a Linux guest answers to every order, one per line; the first says that it is up.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GuestAnswer {
+    /// Done, and so far it has come.
+    Done(GuestCount),
+    /// It could not.
+    Failed(String),
+}
+
+/// How far a Linux guest has come since it booted.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct GuestCount {
+    /// Runs of the program.
+    pub runs: u64,
+    /// What these took, ns.
+    pub run_ns: u64,
+    /// Time of all its vCPUs, idle and stolen time included, in ticks.
+    pub ticks: u64,
+    /// Stolen from them, in ticks.
+    pub steal_ticks: u64,
+    /// CPUs that it prefers.
+    pub preferred: u32,
 }
 
 /// How long a soak is.

@@ -4,8 +4,10 @@
 //! The format is documented in `docs/scenarios.md`. Every mistake is reported with its line.
 
 mod guest;
+mod linux;
 
 pub use guest::{GuestLoad, GuestSpec, HostShare};
+pub use linux::LinuxSpec;
 use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -61,6 +63,9 @@ pub struct Scenario {
     /// The machine itself is a guest, of a host that is a model.
     #[serde(default)]
     pub guest: Option<GuestSpec>,
+    /// Linux guests, instead of `vms`.
+    #[serde(default)]
+    pub linux: Option<LinuxSpec>,
     /// What is compared; the first is the baseline.
     #[serde(rename = "variant", default = "Variant::eevdf_only")]
     pub variants: Vec<Variant>,
@@ -191,9 +196,12 @@ pub struct Variant {
     /// Arguments of `overbook host`, which schedules this variant; EEVDF does if absent.
     #[serde(default)]
     pub overbook: Option<Vec<String>>,
-    /// Arguments of `overbook guest`, which schedules this variant of a machine that is a guest.
+    /// Arguments of `overbook guest`, which schedules this variant of a machine that is a guest, or in Linux guests.
     #[serde(default)]
     pub guest: Option<Vec<String>>,
+    /// So many of the Linux guests take part, the first ones; all if absent.
+    #[serde(default)]
+    pub cooperate: Option<u32>,
     /// `false` switches pause-loop exits off, and with them directed yield.
     #[serde(default = "yes")]
     pub ple: bool,
@@ -333,6 +341,7 @@ impl Scenario {
             layout: Layout::default(),
             vms,
             guest: None,
+            linux: None,
             variants: Variant::eevdf_only(),
         }
     }
@@ -364,6 +373,9 @@ impl Scenario {
     pub fn overcommit(&self) -> f64 {
         if let Some(guest) = &self.guest {
             return f64::from(self.host.cpus) / guest.cpus;
+        }
+        if let Some(linux) = &self.linux {
+            return f64::from(linux.guests * linux.vcpus) / f64::from(linux.cpus);
         }
         let vcpus: u32 = self.vms.iter().map(|vm| vm.count * vm.vcpus).sum();
         f64::from(vcpus) / f64::from(self.host.cpus)
@@ -419,7 +431,16 @@ impl Scenario {
         if let Some(guest) = &self.guest {
             guest.check(self.vms.len())?;
         }
-        if self.vms.is_empty() && self.guest.is_none() {
+        if let Some(linux) = &self.linux {
+            linux.check(&self.host, self.vms.len())?;
+        }
+        if self.guest.is_some() && self.linux.is_some() {
+            return mistake(
+                &["linux"],
+                "a machine that is a guest runs no guests: leave [guest] or [linux] out".into(),
+            );
+        }
+        if self.vms.is_empty() && self.guest.is_none() && self.linux.is_none() {
             return mistake(&["vm"], "there is no VM: add a [[vm]] table".into());
         }
         for (i, vm) in self.vms.iter().enumerate() {
@@ -508,9 +529,17 @@ impl Scenario {
                     "a machine that is a guest takes `guest` and not `overbook`".into(),
                 );
             }
-            (None, Some(_), _) => {
-                return mistake(&["guest"], "`guest` needs a [guest] table: this machine is a host".into());
+            (None, Some(_), _) if self.linux.is_none() => {
+                return mistake(
+                    &["guest"],
+                    "`guest` needs a [guest] or [linux] table: this machine is a host of micro-guests".into(),
+                );
             }
+            _ => {}
+        }
+        match (&self.linux, variant.cooperate) {
+            (Some(linux), Some(n)) => range(&["cooperate"], n, 1, linux.guests)?,
+            (None, Some(_)) => return mistake(&["cooperate"], "`cooperate` needs a [linux] table".into()),
             _ => {}
         }
         for feature in &variant.features {
@@ -617,6 +646,24 @@ mod tests {
             (
                 format!("{GOOD}[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n"),
                 "x.toml:11: there are two",
+            ),
+            (
+                GOOD.replace(
+                    "[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"",
+                    "[linux]\ncpus = 4\ncommand = [\"x\"]",
+                ),
+                "x.toml:5: cpus = 4 is out of range: 1 to 3",
+            ),
+            (
+                GOOD.replace(
+                    "[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"",
+                    "[linux]\ncpus = 2\ncommand = [\"x\"]",
+                ),
+                "x.toml:2: the host needs 2048 MB",
+            ),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\ncooperate = 1\n"),
+                "x.toml:10: `cooperate` needs a [linux]",
             ),
             (GOOD.replace("cpus = 4\n[[", "cpus = 4\nllcs = 3\n[["), "x.toml:4: 4 CPUs do not divide"),
         ];

@@ -3,6 +3,7 @@
 
 mod burner;
 mod guest;
+mod inner;
 mod kernel;
 mod observe;
 mod soak;
@@ -11,9 +12,10 @@ mod system;
 use crate::describe;
 use crate::experiment::{self, Host};
 use crate::instrument;
-use crate::protocol::{EVENT_PORT, Event, JOB_FILE, Job, Task};
+use crate::protocol::{EVENT_PORT, Event, INNER_PORT, JOB_FILE, Job, Task};
 use crate::task;
 use anyhow::{Context, Result};
+use serde::Serialize;
 use std::fs::File;
 use std::io::Write;
 
@@ -24,8 +26,10 @@ pub fn is_init() -> bool {
 
 /// Runs the job of this boot, then stops the machine. Never returns.
 pub fn main() -> ! {
-    let outcome = system::prepare().and_then(|()| Port::open()).and_then(|mut port| {
-        let outcome = work(&mut port);
+    let outcome = system::prepare().and_then(|()| {
+        let job = job()?;
+        let mut port = Port::open(if matches!(job.task, Task::Inner(_)) { INNER_PORT } else { EVENT_PORT })?;
+        let outcome = work(&job, &mut port);
         port.say(&match &outcome {
             Ok(()) => Event::Done,
             Err(e) => Event::Failed(format!("{e:#}")),
@@ -38,12 +42,19 @@ pub fn main() -> ! {
     system::stop_machine()
 }
 
-fn work(port: &mut Port) -> Result<()> {
+fn job() -> Result<Job> {
     let text = std::fs::read_to_string(format!("/{JOB_FILE}")).context("the initramfs has no job")?;
-    let job: Job = serde_json::from_str(&text).context("the job is not readable")?;
+    serde_json::from_str(&text).context("the job is not readable")
+}
+
+fn work(job: &Job, port: &mut Port) -> Result<()> {
+    if let Task::Inner(guest) = &job.task {
+        return inner::serve(guest, port);
+    }
     // Most guests have no kvm, and the scheduler must load there too.
     if !matches!(job.task, Task::GuestCheck) {
-        system::load_modules()?;
+        let has_linux = matches!(&job.task, Task::Scenario(scenario) if scenario.linux.is_some());
+        system::load_modules(has_linux)?;
     }
     let cpus = describe::online_cpus()?;
     task::wait_for_quiet();
@@ -64,7 +75,8 @@ fn work(port: &mut Port) -> Result<()> {
     }
     let Task::Scenario(scenario) = &job.task else { return Ok(()) };
     port.say(&Event::Machine(describe::machine(&job.accel, &job.emulator, &clock)?))?;
-    let instrument = instrument::check(&cpus, &clock, scenario.host.turn_stretch())?;
+    let instrument =
+        instrument::check(&cpus, &clock, scenario.host.turn_stretch(), scenario.linux.is_none())?;
     let ok = instrument.ok;
     let complaints = instrument.complaints.join("; ");
     port.say(&Event::Instrument(instrument))?;
@@ -84,16 +96,16 @@ fn work(port: &mut Port) -> Result<()> {
 struct Port(File);
 
 impl Port {
-    fn open() -> Result<Port> {
-        let file = File::options().read(true).write(true).open(EVENT_PORT);
-        let file = file.with_context(|| format!("the machine has no {EVENT_PORT}"))?;
+    fn open(path: &str) -> Result<Port> {
+        let file = File::options().read(true).write(true).open(path);
+        let file = file.with_context(|| format!("the machine has no {path}"))?;
         let mut mode = nix::sys::termios::tcgetattr(&file)?;
         nix::sys::termios::cfmakeraw(&mut mode);
         nix::sys::termios::tcsetattr(&file, nix::sys::termios::SetArg::TCSANOW, &mode)?;
         Ok(Port(file))
     }
 
-    fn say(&mut self, event: &Event) -> Result<()> {
+    fn say<T: Serialize>(&mut self, event: &T) -> Result<()> {
         let mut line = serde_json::to_vec(event)?;
         line.push(b'\n');
         self.0.write_all(&line)?;

@@ -8,6 +8,7 @@ use crate::protocol::{Event, Soak};
 use crate::task::now_ns;
 use anyhow::{Context, Result, bail};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -17,6 +18,9 @@ const RULES: [&str; 6] = ["handoff", "forfeit", "deboost", "credit", "proportion
 const VMS: usize = 3;
 /// Longest wait for the scheduler to load or to go, ns. Verifying takes an emulated CPU some 20 s.
 const PATIENCE_NS: u64 = 180_000_000_000;
+
+/// Where scx_stats serves.
+const STATS_SOCKET: &str = "/var/run/scx/root/stats";
 
 struct Vm {
     name: String,
@@ -164,9 +168,8 @@ impl State<'_> {
         let child = Command::new("/proc/self/exe").arg("host").stdin(Stdio::null()).spawn();
         self.scheduler = Some(child.context("cannot start `overbook host`")?);
         self.wait_until(|| Ok(scheduler_state()? == "enabled"), "load")?;
-        // Its statistics are served a moment later.
-        sleep(Duration::from_millis(500));
-        Ok(())
+        // It hears orders a moment later.
+        self.wait_until(|| Ok(UnixStream::connect(STATS_SOCKET).is_ok()), "serve its statistics")
     }
 
     fn wait_until(&mut self, done: impl Fn() -> Result<bool>, what: &str) -> Result<()> {

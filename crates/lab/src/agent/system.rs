@@ -54,7 +54,10 @@ fn loopback_up() -> Result<()> {
 
 /// Loads the initramfs' modules, in the order of their names, without the other vendor's. One that refuses to
 /// load is not an error here: /dev/kvm tells in the end.
-pub fn load_modules() -> Result<()> {
+///
+/// Linux guests (`has_linux`) wait for each other by halting, and run without the pause filter: the emulator's, which
+/// exits at every PAUSE, has a sense only where the guest paces its PAUSEs.
+pub fn load_modules(has_linux: bool) -> Result<()> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
     let foreign = if cpuinfo.contains(" svm ") { "kvm-intel" } else { "kvm-amd" };
     let mut files: Vec<_> = match fs::read_dir(Path::new("/").join(MODULE_DIR)) {
@@ -67,7 +70,11 @@ pub fn load_modules() -> Result<()> {
         if name.ends_with(foreign) {
             continue;
         }
-        let options = if name.ends_with("kvm-amd") { c"avic=0" } else { c"" };
+        let options = match (name.ends_with("kvm-amd"), has_linux) {
+            (true, true) => c"avic=0 vgif=0 pause_filter_count=0",
+            (true, false) => c"avic=0",
+            (false, _) => c"",
+        };
         if let Err(e) = finit_module(File::open(&path)?, options, ModuleInitFlags::empty()) {
             log::debug!("{}: {e}", path.display());
         }

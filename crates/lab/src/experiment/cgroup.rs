@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! cgroups of a run's VMs, in the layouts that hosts really have.
 
-use super::Guest;
 use crate::scenario::Cgroups;
 use anyhow::{Context, Result};
-use overbook_vmm::VmProcess;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -13,6 +11,16 @@ use std::time::Duration;
 const ROOT: &str = "/sys/fs/cgroup";
 /// All groups of a run lie below this one.
 const SLICE: &str = "overbook-lab.slice";
+
+/// A VM that gets a group.
+pub struct Member {
+    /// Part of the group's name.
+    pub name: String,
+    /// vCPUs.
+    pub vcpus: u32,
+    /// `cpu.weight`; the kernel's default if absent.
+    pub weight: Option<u32>,
+}
 
 /// The groups of one run.
 pub struct Groups {
@@ -26,7 +34,7 @@ fn write(path: &Path, value: &str) -> Result<()> {
 
 impl Groups {
     /// Makes the groups, with their weights.
-    pub fn create(layout: Cgroups, guests: &[Guest]) -> Result<Groups> {
+    pub fn create(layout: Cgroups, members: &[Member]) -> Result<Groups> {
         let mut groups = Groups { layout, vms: Vec::new() };
         if layout == Cgroups::Flat {
             return Ok(groups);
@@ -34,19 +42,19 @@ impl Groups {
         let slice = Path::new(ROOT).join(SLICE);
         fs::create_dir_all(&slice).context("cannot make a cgroup: is cgroup2 mounted?")?;
         write(&slice.join("cgroup.subtree_control"), "+cpu")?;
-        for guest in guests {
-            let vm = slice.join(format!("machine-{}.scope", guest.name));
+        for member in members {
+            let vm = slice.join(format!("machine-{}.scope", member.name));
             fs::create_dir_all(&vm)?;
-            if let Some(weight) = guest.vm.weight {
+            if let Some(weight) = member.weight {
                 write(&vm.join("cpu.weight"), &weight.to_string())?;
             }
             if layout == Cgroups::PerVcpu {
                 write(&vm.join("cgroup.subtree_control"), "+cpu")?;
                 let libvirt = vm.join("libvirt");
-                let members = (0..guest.vm.vcpus).map(|i| format!("vcpu{i}")).chain(["emulator".into()]);
-                for member in members {
-                    fs::create_dir_all(libvirt.join(&member))?;
-                    write(&libvirt.join(&member).join("cgroup.type"), "threaded")?;
+                let parts = (0..member.vcpus).map(|i| format!("vcpu{i}")).chain(["emulator".into()]);
+                for part in parts {
+                    fs::create_dir_all(libvirt.join(&part))?;
+                    write(&libvirt.join(&part).join("cgroup.type"), "threaded")?;
                 }
                 write(&libvirt.join("cgroup.subtree_control"), "+cpu")?;
             }
@@ -55,10 +63,10 @@ impl Groups {
         Ok(groups)
     }
 
-    /// Moves a VM and its vCPU threads into their groups.
-    pub fn adopt(&self, nth: usize, vm: &VmProcess) -> Result<()> {
+    /// Moves a VM's process and its vCPUs' threads into their groups.
+    pub fn adopt(&self, nth: usize, pid: i32, vcpus: &[i32]) -> Result<()> {
         let Some(group) = self.vms.get(nth) else { return Ok(()) };
-        let pid = vm.pid().to_string();
+        let pid = pid.to_string();
         if self.layout == Cgroups::PerVm {
             return write(&group.join("cgroup.procs"), &pid);
         }
@@ -66,7 +74,7 @@ impl Groups {
         // A process enters a threaded subtree as a whole, and then its threads spread.
         write(&libvirt.join("cgroup.procs"), &pid)?;
         write(&libvirt.join("emulator/cgroup.threads"), &pid)?;
-        for (i, tid) in vm.tids.iter().enumerate() {
+        for (i, tid) in vcpus.iter().enumerate() {
             write(&libvirt.join(format!("vcpu{i}/cgroup.threads")), &tid.to_string())?;
         }
         Ok(())

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The host model (bpf/thief.bpf.c), and the `/proc/stat` that its guest sees.
 
+use crate::perf::{self, Attributes};
 use crate::scenario::{GuestSpec, HostShare};
 use crate::task;
 use anyhow::{Context, Result};
@@ -9,7 +10,7 @@ use libbpf_rs::{Link, OpenObject};
 use std::fmt::Write;
 use std::fs;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -58,9 +59,15 @@ impl Thief {
         bss.by_vcpu = (spec.share == HostShare::Vcpu).into();
         bss.turn_ns = turn_ns;
         let mut links = Vec::new();
+        let attributes = Attributes {
+            kind: perf::SOFTWARE,
+            config: perf::CPU_CLOCK,
+            sample_period: turn_ns,
+            ..Attributes::new()
+        };
         for cpu in cpus {
             std::thread::sleep(Duration::from_nanos(turn_ns / cpus.len() as u64));
-            let timer = open_timer(*cpu, turn_ns)?;
+            let timer = perf::open(&attributes, *cpu)?;
             links.push(skel.progs.take.attach_perf_event(timer.as_raw_fd())?);
             // The link keeps the event.
             std::mem::forget(timer);
@@ -93,36 +100,6 @@ impl Thief {
         let fresh = file.with_extension("new");
         fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, file)).context("cannot write steal times")
     }
-}
-
-/// A timer on one CPU, as a perf event.
-fn open_timer(cpu: u32, period_ns: u64) -> Result<OwnedFd> {
-    /// The head of struct perf_event_attr (include/uapi/linux/perf_event.h), as long as its first version.
-    #[repr(C)]
-    #[derive(Default)]
-    struct Attributes {
-        kind: u32,
-        size: u32,
-        config: u64,
-        sample_period: u64,
-        rest: [u64; 5],
-    }
-    const SOFTWARE: u32 = 1;
-    const CPU_CLOCK: u64 = 0;
-    let attributes = Attributes {
-        kind: SOFTWARE,
-        size: size_of::<Attributes>() as u32,
-        config: CPU_CLOCK,
-        sample_period: period_ns,
-        ..Attributes::default()
-    };
-    // SAFETY: the attributes are valid for the call and as long as they say.
-    let fd = unsafe { libc::syscall(libc::SYS_perf_event_open, &attributes, -1, cpu, -1, 0) };
-    if fd < 0 {
-        return Err(std::io::Error::last_os_error()).context("cannot start a timer on a CPU");
-    }
-    // SAFETY: a descriptor that nobody else has.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as i32) })
 }
 
 /// Writes the guest's `/proc/stat` again and again, on a thread that comes before all others.

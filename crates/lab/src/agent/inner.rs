@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The agent of a Linux guest inside the host: runs a program again and again, and has `overbook guest` schedule it
+//! when told so.
+
+use crate::describe;
+use crate::experiment::{scheduler::Scheduler, tuning};
+use crate::protocol::{GuestAnswer, GuestCount, GuestOrder, InnerGuest};
+use crate::scenario::Variant;
+use crate::task::{self, now_ns};
+use anyhow::{Context, Result, ensure};
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+
+/// Where `overbook guest` publishes preferred CPUs.
+const PREFERRED: &str = "/run/overbook/preferred";
+
+/// Runs of the program so far.
+#[derive(Default)]
+struct Runs {
+    stop: AtomicBool,
+    number: AtomicU64,
+    ns: AtomicU64,
+}
+
+/// Obeys orders from the host until the machine is killed.
+///
+/// # Errors
+/// The serial line ends.
+pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
+    let _slices = tuning::apply(&Variant::default(), guest.dilation, describe::base_slice_ns())?;
+    let mut orders = BufReader::new(port.0.try_clone()?).lines();
+    let mut scheduler = Scheduler::new("guest");
+    // Orders are heard also beside tasks that want all CPUs.
+    let _ = task::set_policy(libc::SCHED_FIFO, 1);
+    let runs = Runs::default();
+    thread::scope(|scope| {
+        let mut worker = None;
+        port.say(&GuestAnswer::Done(GuestCount::default()))?;
+        loop {
+            let line = orders.next().context("the host has gone")??;
+            let Ok(order) = serde_json::from_str(&line) else { continue };
+            let outcome = match order {
+                GuestOrder::Attach(arguments) => scheduler.attach(&arguments, guest.dilation),
+                GuestOrder::Detach => scheduler.detach().map(drop),
+                GuestOrder::Work => {
+                    runs.stop.store(false, Ordering::Relaxed);
+                    worker = Some(scope.spawn(|| repeat(&guest.command, &runs)));
+                    Ok(())
+                }
+                GuestOrder::Rest => {
+                    runs.stop.store(true, Ordering::Relaxed);
+                    let ended = worker.take().map(thread::ScopedJoinHandle::join);
+                    ended.unwrap_or(Ok(Ok(()))).unwrap_or_else(|_| Err(anyhow::anyhow!("the work panicked")))
+                }
+                GuestOrder::Count => Ok(()),
+            };
+            let answer = outcome.and_then(|()| count(&runs));
+            port.say(&answer.map_or_else(|e| GuestAnswer::Failed(format!("{e:#}")), GuestAnswer::Done))?;
+        }
+    })
+}
+
+fn repeat(command: &[String], runs: &Runs) -> Result<()> {
+    // What it starts is an ordinary task.
+    task::set_policy(libc::SCHED_OTHER, 0)?;
+    let (program, arguments) = command.split_first().context("nothing to run")?;
+    while !runs.stop.load(Ordering::Relaxed) {
+        let start = now_ns();
+        let output = Command::new(format!("/bin/{program}")).args(arguments).stdin(Stdio::null()).output();
+        let output = output.with_context(|| format!("cannot run {program}"))?;
+        ensure!(
+            output.status.success(),
+            "{program} failed ({}): {}",
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+        runs.ns.fetch_add(now_ns() - start, Ordering::Relaxed);
+        runs.number.fetch_add(1, Ordering::Relaxed);
+    }
+    Ok(())
+}
+
+fn count(runs: &Runs) -> Result<GuestCount> {
+    let stat = fs::read_to_string("/proc/stat")?;
+    let all = stat.lines().next().context("/proc/stat is empty")?;
+    let ticks: Vec<u64> = all.split_whitespace().skip(1).map(|n| n.parse().unwrap_or(0)).collect();
+    let online = describe::online_cpus()?.len() as u32;
+    let preferred = fs::read_to_string(PREFERRED)
+        .ok()
+        .and_then(|list| describe::parse_cpus(&list).ok())
+        .map_or(online, |cpus| cpus.len() as u32);
+    Ok(GuestCount {
+        runs: runs.number.load(Ordering::Relaxed),
+        run_ns: runs.ns.load(Ordering::Relaxed),
+        // Guest time, the last two, is in user time already.
+        ticks: ticks.iter().take(8).sum(),
+        steal_ticks: ticks.get(7).copied().unwrap_or(0),
+        preferred,
+    })
+}

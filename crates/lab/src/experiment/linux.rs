@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Linux guests on stock QEMU inside the host, with steal times from KVM, and a program that they run again and again.
+
+mod kick;
+mod qemu;
+
+use super::cgroup::{Groups, Member};
+use crate::protocol::{Event, GuestCount, GuestOrder};
+use crate::scenario::{LinuxSpec, Scenario, Variant};
+use crate::task::{self, TaskCounts, now_ns};
+use anyhow::{Context, Result};
+use overbook_report::schema::{Run, VcpuResult, VmResult};
+use qemu::LinuxVm;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// The guests of a boot: starting them takes minutes, so all runs share them.
+pub struct Fleet {
+    vms: Vec<LinuxVm>,
+    spec: LinuxSpec,
+}
+
+/// What all guests have done at one moment.
+struct Sample {
+    at: u64,
+    counts: Vec<GuestCount>,
+    /// Per guest and vCPU.
+    tasks: Vec<Vec<TaskCounts>>,
+    context_switches: u64,
+}
+
+impl Fleet {
+    /// Boots the guests, their vCPUs on the CPUs that they share and all else on the others.
+    ///
+    /// # Errors
+    /// A guest does not come up; the message has its last words.
+    pub fn start(
+        spec: &LinuxSpec,
+        scenario: &Scenario,
+        cpus: &[u32],
+        say: &mut dyn FnMut(Event) -> Result<()>,
+    ) -> Result<Fleet> {
+        kick::arm(cpus).context("the work-around for QEMU's doubled interrupts does not work here")?;
+        let (shared, others) = cpus.split_at(spec.cpus as usize);
+        let names: Vec<String> = (0..spec.guests).map(|nth| format!("linux{}", nth + 1)).collect();
+        let members: Vec<Member> =
+            names.iter().map(|name| Member { name: name.clone(), vcpus: spec.vcpus, weight: None }).collect();
+        // They go with the machine.
+        let groups = Groups::create(scenario.layout.cgroups, &members)?;
+        let mut vms = Vec::new();
+        for (nth, name) in names.iter().enumerate() {
+            let vm = LinuxVm::start(name, spec, others)?;
+            for tid in &vm.tids {
+                task::bind(*tid, shared)?;
+            }
+            groups.adopt(nth, vm.pid(), &vm.tids)?;
+            vms.push(vm);
+        }
+        let mut fleet = Fleet { vms, spec: spec.clone() };
+        for vm in &mut fleet.vms {
+            vm.ready()?;
+            say(Event::Log(format!("{} is up", vm.name)))?;
+        }
+        Ok(fleet)
+    }
+
+    /// One run: the guests that take part are scheduled by `overbook guest`, all work, and a window is measured.
+    ///
+    /// # Errors
+    /// A guest stops or does not answer, or a scheduler does not load in it.
+    pub fn run_once(&mut self, scenario: &Scenario, variant: &Variant) -> Result<Run> {
+        let cooperate = match &variant.guest {
+            Some(_) => variant.cooperate.unwrap_or(self.spec.guests) as usize,
+            None => 0,
+        };
+        let arguments = variant.guest.clone().unwrap_or_default();
+        order(&mut self.vms[..cooperate], &GuestOrder::Attach(arguments))?;
+        order(&mut self.vms, &GuestOrder::Work)?;
+        // The controller should not wait behind QEMU's other threads.
+        let _ = task::set_policy(libc::SCHED_FIFO, 1);
+        sleep(Duration::from_secs_f64(scenario.measure.settle_seconds * scenario.host.dilation));
+        let before = self.sample()?;
+        sleep(Duration::from_secs_f64(scenario.measure.seconds * scenario.host.dilation));
+        let after = self.sample()?;
+        let _ = task::set_policy(libc::SCHED_OTHER, 0);
+        order(&mut self.vms, &GuestOrder::Rest)?;
+        order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
+        Ok(self.difference(&before, &after))
+    }
+
+    fn sample(&mut self) -> Result<Sample> {
+        let counts = order(&mut self.vms, &GuestOrder::Count)?;
+        let of = |vm: &LinuxVm| vm.tids.iter().map(|tid| task::counts(vm.pid(), *tid)).collect();
+        let tasks = self.vms.iter().map(of).collect::<Result<_>>()?;
+        Ok(Sample { at: now_ns(), counts, tasks, context_switches: task::context_switches() })
+    }
+
+    fn difference(&self, before: &Sample, after: &Sample) -> Run {
+        let window_ns = (after.at - before.at).max(1);
+        let context_switches = after.context_switches - before.context_switches;
+        let mut run = Run { window_ns, context_switches, ..Run::default() };
+        let entitled_cpus = f64::from(self.spec.cpus) / f64::from(self.spec.guests);
+        for (nth, vm) in self.vms.iter().enumerate() {
+            let (old, new) = (&before.counts[nth], &after.counts[nth]);
+            let vcpus: Vec<VcpuResult> = before.tasks[nth]
+                .iter()
+                .zip(&after.tasks[nth])
+                .map(|(old, new)| {
+                    let task = *new - *old;
+                    VcpuResult {
+                        run_ns: task.run_ns,
+                        queued_ns: task.queued_ns,
+                        // What the host's queues kept from a vCPU is what KVM tells it.
+                        steal_ns: task.queued_ns,
+                        voluntary_switches: task.voluntary,
+                        involuntary_switches: task.involuntary,
+                        migrations: task.migrations,
+                        ..VcpuResult::default()
+                    }
+                })
+                .collect();
+            let runs = new.runs - old.runs;
+            run.migrations += vcpus.iter().map(|v| v.migrations).sum::<u64>();
+            let stolen = (new.steal_ticks - old.steal_ticks) as f64;
+            let ticks = (new.ticks - old.ticks).max(1) as f64;
+            run.extra.insert(format!("{}: steal, % of its vCPUs' time", vm.name), stolen / ticks * 100.0);
+            run.extra.insert(format!("{}: preferred CPUs at the end", vm.name), f64::from(new.preferred));
+            run.vms.push(VmResult {
+                name: vm.name.clone(),
+                pattern: self.spec.command.first().cloned().unwrap_or_default(),
+                unit: "runs".into(),
+                work: runs,
+                // Runs follow each other at once, so this is what those that ended in the window took.
+                rate: runs as f64 * 1e9 / (new.run_ns - old.run_ns).max(1) as f64,
+                cpus_used: vcpus.iter().map(|v| v.run_ns).sum::<u64>() as f64 / window_ns as f64,
+                entitled_cpus,
+                vcpus,
+                ..VmResult::default()
+            });
+        }
+        run
+    }
+}
+
+/// Tells all of these at once, then waits for all.
+fn order(vms: &mut [LinuxVm], order: &GuestOrder) -> Result<Vec<GuestCount>> {
+    for vm in vms.iter_mut() {
+        vm.tell(order)?;
+    }
+    vms.iter_mut().map(LinuxVm::answer).collect()
+}

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One Linux guest: a QEMU inside the host, and the serial line to the agent in it.
+
+use crate::initramfs::{FIRMWARE_DIR, INNER_INITRAMFS, INNER_KERNEL};
+use crate::protocol::{GuestAnswer, GuestCount, GuestOrder};
+use crate::qemu::PROGRAM;
+use crate::scenario::LinuxSpec;
+use crate::task::now_ns;
+use anyhow::{Context, Result, bail};
+use nix::sched::{CpuSet, sched_setaffinity};
+use nix::unistd::Pid;
+use std::collections::VecDeque;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+/// Longest silence of a guest: it loads a scheduler meanwhile, which takes it minutes if it shares its CPUs.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// QEMU itself is there after this time, ns, or never.
+const START_NS: u64 = 60_000_000_000;
+/// Lines of a guest's console that are kept.
+const LAST_WORDS: usize = 12;
+
+/// Steal times as KVM gives them; `qemu64` and microvm, as every device and feature less is one less to emulate.
+const CPU: &str = "qemu64,+x2apic,+tsc-deadline,+kvm-steal-time";
+const MACHINE: &str = "microvm,pit=off,pic=off,rtc=off";
+const COMMAND_LINE: &str = "console=ttyS0 quiet noautogroup reboot=t panic=-1 noxsave mitigations=off \
+     random.trust_cpu=on cryptomgr.notests initcall_blacklist=load_system_certificate_list,jent_mod_init";
+
+/// A running guest. Dropping it kills it.
+pub struct LinuxVm {
+    /// Name in tables.
+    pub name: String,
+    /// Threads of the vCPUs.
+    pub tids: Vec<i32>,
+    child: Child,
+    port: BufReader<UnixStream>,
+    last_words: VecDeque<String>,
+}
+
+impl LinuxVm {
+    /// Starts QEMU on `cpus` and finds the vCPUs; the guest boots meanwhile.
+    ///
+    /// # Errors
+    /// QEMU does not start; the message is its own.
+    pub fn start(name: &str, spec: &LinuxSpec, cpus: &[u32]) -> Result<LinuxVm> {
+        let (socket, messages) = (format!("/tmp/{name}.socket"), format!("/tmp/{name}.log"));
+        let output = File::create(&messages)?;
+        let mut command = Command::new(format!("/bin/{PROGRAM}"));
+        command
+            .args(["-L", &format!("/{FIRMWARE_DIR}"), "-nodefaults", "-no-user-config", "-display", "none"])
+            .args(["-no-reboot", "-accel", "kvm", "-cpu", CPU, "-M", MACHINE])
+            .args(["-name", &format!("guest={name},debug-threads=on")])
+            .args(["-smp", &spec.vcpus.to_string(), "-m", &spec.memory_mb.to_string()])
+            .args(["-kernel", &format!("/{INNER_KERNEL}"), "-initrd", &format!("/{INNER_INITRAMFS}")])
+            .args(["-append", COMMAND_LINE])
+            .args([
+                "-chardev",
+                &format!("socket,id=port,path={socket},server=on,wait=on"),
+                "-serial",
+                "chardev:port",
+            ])
+            .stdin(Stdio::null())
+            .stdout(output.try_clone()?)
+            .stderr(output);
+        let mut set = CpuSet::new();
+        for cpu in cpus {
+            set.set(*cpu as usize)?;
+        }
+        // SAFETY: both calls are plain system calls.
+        unsafe {
+            command.pre_exec(move || {
+                libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL);
+                sched_setaffinity(Pid::from_raw(0), &set).map_err(Into::into)
+            });
+        }
+        let mut child = command.spawn().context("cannot start QEMU in the host")?;
+        let start = now_ns();
+        let mut port = None;
+        loop {
+            if let Some(status) = child.try_wait()? {
+                let said = fs::read_to_string(&messages).unwrap_or_default();
+                bail!("{name}: QEMU ended ({status}): {}", said.trim().replace('\n', "; "));
+            }
+            // It waits for somebody at the port, and only then makes the vCPUs.
+            if port.is_none() {
+                port = UnixStream::connect(&socket).ok();
+            }
+            let tids = vcpu_threads(child.id())?;
+            if let Some(port) = port.as_ref().filter(|_| tids.len() == spec.vcpus as usize) {
+                port.set_read_timeout(Some(PATIENCE))?;
+                let port = BufReader::new(port.try_clone()?);
+                return Ok(LinuxVm { name: name.into(), tids, child, port, last_words: VecDeque::new() });
+            }
+            if now_ns() - start > START_NS {
+                let _ = child.kill();
+                bail!("{name}: QEMU has not started its vCPUs within {} s", START_NS / 1_000_000_000);
+            }
+            sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Process id.
+    pub fn pid(&self) -> i32 {
+        self.child.id() as i32
+    }
+
+    /// Waits until the agent in it is there.
+    ///
+    /// # Errors
+    /// As [`LinuxVm::answer`].
+    pub fn ready(&mut self) -> Result<()> {
+        self.answer().map(drop)
+    }
+
+    /// Sends an order, without waiting for the answer.
+    ///
+    /// # Errors
+    /// QEMU is gone.
+    pub fn tell(&mut self, order: &GuestOrder) -> Result<()> {
+        let line = serde_json::to_string(order)? + "\n";
+        let outcome = self.port.get_mut().write_all(line.as_bytes());
+        outcome.with_context(|| format!("{} is gone: {}", self.name, self.words()))
+    }
+
+    /// Waits for the answer to an order.
+    ///
+    /// # Errors
+    /// The guest could not do it, has stopped, or is silent for too long.
+    pub fn answer(&mut self) -> Result<GuestCount> {
+        loop {
+            let mut line = String::new();
+            match self.port.read_line(&mut line) {
+                Ok(0) => bail!("{} has stopped: {}", self.name, self.words()),
+                Ok(_) => {}
+                Err(e) => bail!("{} does not answer ({e}): {}", self.name, self.words()),
+            }
+            match serde_json::from_str(&line) {
+                Ok(GuestAnswer::Done(count)) => return Ok(count),
+                Ok(GuestAnswer::Failed(why)) => bail!("{}: {why}", self.name),
+                // The kernel speaks on this line too.
+                Err(_) => {
+                    self.last_words.push_back(line.trim().into());
+                    if self.last_words.len() > LAST_WORDS {
+                        self.last_words.pop_front();
+                    }
+                }
+            }
+        }
+    }
+
+    fn words(&self) -> String {
+        let said: Vec<&str> = self.last_words.iter().map(String::as_str).collect();
+        format!("it last said {:?}", said.join(" | "))
+    }
+}
+
+/// Threads of QEMU's vCPUs, in the order of their names.
+fn vcpu_threads(pid: u32) -> Result<Vec<i32>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
+        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
+        if let Some(nth) =
+            name.strip_prefix("CPU ").and_then(|rest| rest.split('/').next()?.parse::<u32>().ok())
+        {
+            let tid = entry.file_name().to_string_lossy().parse()?;
+            found.push((nth, tid));
+        }
+    }
+    found.sort_unstable();
+    Ok(found.into_iter().map(|(_, tid)| tid).collect())
+}
+
+impl Drop for LinuxVm {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

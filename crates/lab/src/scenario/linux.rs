@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Linux guests inside the emulated host: what they are and what they run.
+
+use super::{Host, Mistake, mistake, prefixed_table, range};
+use serde::{Deserialize, Serialize};
+
+/// The `[linux]` table: guests alike, with the host's own kernel, that share CPUs.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LinuxSpec {
+    /// 1 to 4.
+    #[serde(default = "two")]
+    pub guests: u32,
+    /// Of each guest, 1 to 8.
+    #[serde(default = "two")]
+    pub vcpus: u32,
+    /// The vCPUs run on the host's first so many CPUs; what else QEMU does runs on the others. 1 to `[host] cpus` − 1.
+    pub cpus: u32,
+    /// Of each guest, in MiB, 256 to 4096.
+    #[serde(default = "memory_mb")]
+    pub memory_mb: u32,
+    /// A program of the lab's own host and its arguments, run again and again in every guest. Runs per second are
+    /// counted.
+    pub command: Vec<String>,
+}
+
+fn two() -> u32 {
+    2
+}
+
+fn memory_mb() -> u32 {
+    512
+}
+
+impl LinuxSpec {
+    pub(super) fn check(&self, host: &Host, vms: usize) -> Result<(), Mistake> {
+        self.check_values(host.cpus).map_err(|(keys, what)| (prefixed_table("linux", keys), what))?;
+        if vms > 0 {
+            return mistake(
+                &["vm"],
+                "Linux guests are not mixed with micro-guests: leave [[vm]] or [linux] out".into(),
+            );
+        }
+        let need_mb = self.guests * self.memory_mb + 1024;
+        if host.memory_mb < need_mb {
+            return mistake(
+                &["host", "memory_mb"],
+                format!("the host needs {need_mb} MB for these guests: raise memory_mb to that"),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_values(&self, host_cpus: u32) -> Result<(), Mistake> {
+        range(&["guests"], self.guests, 1, 4)?;
+        range(&["vcpus"], self.vcpus, 1, 8)?;
+        if host_cpus < 2 {
+            return mistake(&["cpus"], "QEMU needs a CPU beside the guests': raise [host] cpus".into());
+        }
+        range(&["cpus"], self.cpus, 1, host_cpus - 1)?;
+        range(&["memory_mb"], self.memory_mb, 256, 4096)?;
+        if self.command.first().is_none_or(String::is_empty) {
+            return mistake(
+                &["command"],
+                "the guests have nothing to do: name a program, such as [\"hackbench\"]".into(),
+            );
+        }
+        Ok(())
+    }
+}
