@@ -90,7 +90,7 @@ pub struct GuestCount {
 pub struct Soak {
     /// Rounds, in each of which VMs come and go and the rule is switched.
     pub rounds: u32,
-    /// How often in between the scheduler is killed and loaded again, or a CPU goes and comes back, by turns.
+    /// How often in between the scheduler is killed and loaded again, or (a quarter of these) a CPU goes and comes back.
     pub reloads: u32,
 }
 

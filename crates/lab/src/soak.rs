@@ -54,7 +54,7 @@ pub fn run(
             Next::Silent => "the machine hangs and was killed".into(),
             Next::Interrupted => bail!("interrupted: the machine was stopped"),
         };
-        for line in machine.last_words(25) {
+        for line in machine.last_words(60) {
             say(&format!("  | {line}"));
         }
         bail!("{why}");

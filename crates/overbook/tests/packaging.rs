@@ -38,16 +38,37 @@ fn files(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-#[test]
-fn the_package_installs_and_goes_without_a_trace() {
+/// Makes the package in a folder.
+fn build(out: &Path) -> PathBuf {
     let repo = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let (out, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
     let built = Command::new(repo.join("packaging/deb/build"))
-        .args([Path::new(env!("CARGO_BIN_EXE_overbook")), out.path()])
+        .args([Path::new(env!("CARGO_BIN_EXE_overbook")), out])
         .output()
         .unwrap();
     assert!(built.status.success(), "{}", text(&built));
-    let package = fs::read_dir(out.path()).unwrap().next().unwrap().unwrap().path();
+    fs::read_dir(out).unwrap().next().unwrap().unwrap().path()
+}
+
+/// Installed, started, upgraded, killed, replaced and purged, under a systemd that runs.
+#[test]
+fn the_package_works_under_systemd() {
+    let out = TempDir::new().unwrap();
+    let package = build(out.path());
+    let cache = overbook_kernels::Cache::open_default().unwrap();
+    let want = overbook_kernels::Want { series: Some("6.18".into()), ..Default::default() };
+    let kernel = overbook_kernels::resolve(&want, &cache, &mut |_| {}).unwrap();
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/deb/try");
+    let tried = Command::new(script)
+        .args([&package, &kernel.image, kernel.config.as_ref().unwrap()])
+        .output()
+        .unwrap();
+    assert!(tried.status.success() && text(&tried).contains("walk: all is well"), "{}", text(&tried));
+}
+
+#[test]
+fn the_package_installs_and_goes_without_a_trace() {
+    let (out, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let package = build(out.path());
     for folder in ["updates", "info", "triggers"] {
         fs::create_dir_all(root.path().join("var/lib/dpkg").join(folder)).unwrap();
     }

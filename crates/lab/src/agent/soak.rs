@@ -19,6 +19,9 @@ const VMS: usize = 3;
 /// Longest wait for the scheduler to load or to go, ns. Verifying takes an emulated CPU some 20 s.
 const PATIENCE_NS: u64 = 180_000_000_000;
 
+/// So many upsets contain one CPU hotplug; the others are kills. A hotplug loads the scheduler twice.
+const HOTPLUG_EVERY: u32 = 4;
+
 /// Where scx_stats serves.
 const STATS_SOCKET: &str = "/var/run/scx/root/stats";
 
@@ -137,7 +140,7 @@ impl State<'_> {
 
     /// The scheduler is restarted by a CPU that goes and comes, or killed and loaded again.
     fn upset(&mut self, nth: u32) -> Result<String> {
-        if nth % 2 == 1 {
+        if nth % HOTPLUG_EVERY == 1 {
             let before = restarts()?;
             set_online(3, false)?;
             self.wait_until(
