@@ -127,7 +127,8 @@ impl Fleet {
             run.extra.insert(format!("{}: preferred CPUs at the end", vm.name), f64::from(new.preferred));
             run.vms.push(VmResult {
                 name: vm.name.clone(),
-                pattern: self.spec.command.first().cloned().unwrap_or_default(),
+                // With its name, as tables sum up VMs of a pattern, and only some may take part.
+                pattern: format!("{} in {}", self.spec.command[0], vm.name),
                 unit: "runs".into(),
                 work: runs,
                 // Runs follow each other at once, so this is what those that ended in the window took.

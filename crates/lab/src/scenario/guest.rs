@@ -2,7 +2,7 @@
 //! The machine as a guest: what it does, and how its host treats it. The host is a model; docs/lab.md says what it
 //! assumes.
 
-use super::{Mistake, mistake, prefixed_table, range};
+use super::check::{Mistake, mistake, prefixed_table, range};
 use serde::{Deserialize, Serialize};
 
 /// What the guest's tasks do.

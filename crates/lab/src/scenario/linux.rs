@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Linux guests inside the emulated host: what they are and what they run.
 
-use super::{Host, Mistake, mistake, prefixed_table, range};
+use super::Host;
+use super::check::{Mistake, mistake, prefixed_table, range};
 use serde::{Deserialize, Serialize};
 
 /// The `[linux]` table: guests alike, with the host's own kernel, that share CPUs.

@@ -1,0 +1,283 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What makes a scenario wrong, and where in its file that stands.
+
+use super::{Cgroups, Placement, Scenario, Variant, Vm};
+use overbook_vmm::Pattern;
+
+impl Scenario {
+    /// Everything that can be wrong with a file.
+    pub(super) fn check(&self) -> Result<(), Mistake> {
+        let host = &self.host;
+        range(&["host", "cpus"], host.cpus, 1, 16)?;
+        range(&["host", "smt"], host.smt, 1, 2)?;
+        range(&["host", "memory_mb"], host.memory_mb, 512, 16384)?;
+        range(&["host", "shift"], host.shift, 0, 6)?;
+        range(&["host", "heartbeat_us"], host.heartbeat_us(), 0, 10_000)?;
+        range(&["host", "dilation"], host.dilation, 0.1, 100.0)?;
+        if host.llcs == 0 || !host.cpus.is_multiple_of(host.llcs * host.smt) {
+            return mistake(
+                &["host", "llcs"],
+                format!(
+                    "{} CPUs do not divide into {} LLCs of {}-thread cores",
+                    host.cpus, host.llcs, host.smt
+                ),
+            );
+        }
+        if host.nodes == 0 || !host.llcs.is_multiple_of(host.nodes) {
+            let what = format!(
+                "{} LLCs do not divide into {} NUMA nodes: raise llcs or lower nodes",
+                host.llcs, host.nodes
+            );
+            return mistake(&["host", "nodes"], what);
+        }
+        self.check_experiment()
+    }
+
+    /// What can be wrong on any host.
+    pub(super) fn check_experiment(&self) -> Result<(), Mistake> {
+        range(&["measure", "seconds"], self.measure.seconds, 0.05, 3600.0)?;
+        range(&["measure", "settle_seconds"], self.measure.settle_seconds, 0.0, 600.0)?;
+        range(&["measure", "repetitions"], self.measure.repetitions, 1, 1000)?;
+        if self.seed > i64::MAX as u64 {
+            return mistake(&["seed"], "seed must be below 2^63".into());
+        }
+        self.check_layout()?;
+        if let Some(guest) = &self.guest {
+            guest.check(self.vms.len())?;
+        }
+        if let Some(linux) = &self.linux {
+            linux.check(&self.host, self.vms.len())?;
+        }
+        if self.guest.is_some() && self.linux.is_some() {
+            return mistake(
+                &["linux"],
+                "a machine that is a guest runs no guests: leave [guest] or [linux] out".into(),
+            );
+        }
+        if self.vms.is_empty() && self.guest.is_none() && self.linux.is_none() {
+            return mistake(&["vm"], "there is no VM: add a [[vm]] table".into());
+        }
+        for (i, vm) in self.vms.iter().enumerate() {
+            self.check_vm(vm).map_err(|(keys, what)| (prefixed("vm", i, keys), what))?;
+        }
+        if self.vms.iter().map(|vm| u64::from(vm.count) * u64::from(vm.vcpus)).sum::<u64>() > 1024 {
+            return mistake(&["vm"], "more than 1024 vCPUs in all would not end in a lifetime".into());
+        }
+        for (i, variant) in self.variants.iter().enumerate() {
+            let twin = self.variants[..i].iter().any(|v| v.name == variant.name);
+            self.check_variant(variant, twin).map_err(|(keys, what)| (prefixed("variant", i, keys), what))?;
+        }
+        if self.variants.is_empty() {
+            return mistake(
+                &["variant"],
+                "there is no variant: leave the key out to measure EEVDF alone".into(),
+            );
+        }
+        Ok(())
+    }
+
+    fn check_layout(&self) -> Result<(), Mistake> {
+        match (self.layout.placement, self.layout.pool) {
+            (Placement::Pooled, None) => {
+                mistake(&["layout", "placement"], "pooled placement needs `pool`, the CPUs of each VM".into())
+            }
+            (Placement::Pooled, Some(pool)) => range(&["layout", "pool"], pool, 1, self.host.cpus),
+            (_, Some(_)) => mistake(&["layout", "pool"], "`pool` goes with placement = \"pooled\"".into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_vm(&self, vm: &Vm) -> Result<(), Mistake> {
+        range(&["count"], vm.count, 1, 64)?;
+        range(&["vcpus"], vm.vcpus, vm.pattern.min_vcpus(), 256)?;
+        if vm.pattern.is_paired() && !vm.vcpus.is_multiple_of(2) {
+            let what = format!("{} pairs its vCPUs, so vcpus must be even", vm.pattern.name());
+            return mistake(&["vcpus"], what);
+        }
+        for (key, value) in [("critical_us", vm.critical_us), ("outside_us", vm.outside_us)] {
+            range(&[key], value.unwrap_or(0.0), 0.0, 1e7)?;
+        }
+        range(&["checks_per_pause"], vm.checks_per_pause.unwrap_or(0), 0, 1_000_000)?;
+        range(&["jitter_percent"], vm.jitter_percent.unwrap_or(0), 0, 100)?;
+        if let Some(targets) = vm.targets {
+            range(&["targets"], targets, 0, vm.vcpus - 1)?;
+        }
+        if vm.storms.as_ref().is_some_and(Vec::is_empty) {
+            return mistake(&["storms"], "a hostile guest without a storm does nothing: name one".into());
+        }
+        let only = |key: &'static str, given: bool, patterns: &[Pattern]| {
+            if !given || patterns.contains(&vm.pattern) {
+                return Ok(());
+            }
+            mistake(&[key], format!("`{key}` means nothing to pattern {}", vm.pattern.name()))
+        };
+        only("lock", vm.lock.is_some(), &[Pattern::Lock])?;
+        only("targets", vm.targets.is_some(), &[Pattern::Shootdown])?;
+        only("storms", vm.storms.is_some(), &[Pattern::Hostile])?;
+        if let Some(weight) = vm.weight {
+            range(&["weight"], weight, 1, 10_000)?;
+            if self.layout.cgroups == Cgroups::Flat {
+                let what =
+                    "a weight needs a group: set [layout] cgroups to \"per-vm\" or \"per-vcpu\"".into();
+                return mistake(&["weight"], what);
+            }
+        }
+        if let Some(name) = &vm.name {
+            check_name(name).map_err(|what| (vec![Key::Name("name")], what))?;
+        }
+        Ok(())
+    }
+
+    fn check_variant(&self, variant: &Variant, twin: bool) -> Result<(), Mistake> {
+        check_name(&variant.name).map_err(|what| (vec![Key::Name("name")], what))?;
+        if twin {
+            return mistake(&["name"], format!("there are two variants called {}", variant.name));
+        }
+        if let Some(slice) = variant.base_slice_us {
+            range(&["base_slice_us"], slice, 100.0, 1e6)?;
+        }
+        match (&self.guest, &variant.guest, &variant.overbook) {
+            (Some(_), _, Some(_)) => {
+                return mistake(
+                    &["overbook"],
+                    "a machine that is a guest takes `guest` and not `overbook`".into(),
+                );
+            }
+            (None, Some(_), _) if self.linux.is_none() => {
+                return mistake(
+                    &["guest"],
+                    "`guest` needs a [guest] or [linux] table: this machine is a host of micro-guests".into(),
+                );
+            }
+            _ => {}
+        }
+        match (&self.linux, variant.cooperate) {
+            (Some(linux), Some(n)) => range(&["cooperate"], n, 1, linux.guests)?,
+            (None, Some(_)) => return mistake(&["cooperate"], "`cooperate` needs a [linux] table".into()),
+            _ => {}
+        }
+        for feature in &variant.features {
+            if feature.is_empty() || !feature.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') {
+                return mistake(
+                    &["features"],
+                    format!("{feature:?} is no scheduler feature: they are in capitals"),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Names end up in file names, cgroups and table headings.
+fn check_name(name: &str) -> Result<(), String> {
+    let fine = |b: u8| b.is_ascii_alphanumeric() || b"-_.+".contains(&b);
+    if name.is_empty() || name.len() > 32 || !name.bytes().all(fine) {
+        return Err(format!("{name:?} is no name: use 1 to 32 letters, digits, or -_.+"));
+    }
+    Ok(())
+}
+
+/// A step on the way to a value.
+pub(super) enum Key {
+    Name(&'static str),
+    Nth(usize),
+}
+
+/// The way to the wrong value, and what is wrong with it.
+pub(super) type Mistake = (Vec<Key>, String);
+
+pub(super) fn mistake<T>(keys: &[&'static str], what: String) -> Result<T, Mistake> {
+    Err((keys.iter().map(|key| Key::Name(key)).collect(), what))
+}
+
+pub(super) fn prefixed_table(table: &'static str, keys: Vec<Key>) -> Vec<Key> {
+    std::iter::once(Key::Name(table)).chain(keys).collect()
+}
+
+fn prefixed(table: &'static str, nth: usize, keys: Vec<Key>) -> Vec<Key> {
+    [Key::Name(table), Key::Nth(nth)].into_iter().chain(keys).collect()
+}
+
+pub(super) fn range<T: PartialOrd + std::fmt::Display>(
+    keys: &[&'static str],
+    value: T,
+    low: T,
+    high: T,
+) -> Result<(), Mistake> {
+    if value >= low && value <= high {
+        return Ok(());
+    }
+    let key = keys[keys.len() - 1];
+    mistake(keys, format!("{key} = {value} is out of range: {low} to {high}"))
+}
+
+/// Where in the text the deepest key of the path that is really there stands.
+pub(super) fn offset_of(text: &str, keys: &[Key]) -> usize {
+    let Ok(document) = toml_edit::Document::parse(text) else { return 0 };
+    let (mut item, mut offset) = (document.as_item(), 0);
+    for key in keys {
+        let next = match key {
+            Key::Name(name) => item.get(name),
+            Key::Nth(nth) => item.get(nth),
+        };
+        let Some(found) = next else { break };
+        item = found;
+        offset = item.span().map_or(offset, |span| span.start);
+    }
+    offset
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    const GOOD: &str = "title = \"t\"\n[host]\ncpus = 4\n[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"\n";
+
+    fn complaint(text: &str) -> String {
+        Scenario::parse(text, Path::new("x.toml")).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn mistakes_come_with_their_line() {
+        let cases = [
+            (GOOD.replace("cpus = 4\n[[", "cpus = 17\n[["), "x.toml:3: cpus = 17 is out of range: 1 to 16"),
+            (GOOD.replace("vcpus = 4", "vcpus = 0"), "x.toml:6: vcpus = 0 is out of range"),
+            (GOOD.replace("count", "cuont"), "x.toml:5: unknown field `cuont`"),
+            (GOOD.replace("\"lock\"", "\"lokc\""), "x.toml:7: unknown variant `lokc`"),
+            (GOOD.replace("title = \"t\"", "title = "), "x.toml:1: "),
+            (format!("{GOOD}weight = 5\n"), "x.toml:8: a weight needs a group"),
+            (format!("{GOOD}storms = [\"ipi\"]\n"), "x.toml:8: `storms` means nothing to pattern lock"),
+            (format!("{GOOD}[layout]\npool = 2\n"), "x.toml:9: `pool` goes with"),
+            (format!("{GOOD}[layout]\nplacement = \"pooled\"\n"), "x.toml:9: pooled placement needs"),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n"),
+                "x.toml:11: there are two",
+            ),
+            (
+                GOOD.replace(
+                    "[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"",
+                    "[linux]\ncpus = 4\ncommand = [\"x\"]",
+                ),
+                "x.toml:5: cpus = 4 is out of range: 1 to 3",
+            ),
+            (
+                GOOD.replace(
+                    "[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"",
+                    "[linux]\ncpus = 2\ncommand = [\"x\"]",
+                ),
+                "x.toml:2: the host needs 2048 MB",
+            ),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\ncooperate = 1\n"),
+                "x.toml:10: `cooperate` needs a [linux]",
+            ),
+            (GOOD.replace("cpus = 4\n[[", "cpus = 4\nllcs = 3\n[["), "x.toml:4: 4 CPUs do not divide"),
+        ];
+        for (text, expected) in cases {
+            let got = complaint(&text);
+            assert!(got.starts_with(expected), "{got:?} should start with {expected:?}");
+            assert!(!got.contains('\n'), "more than one sentence: {got:?}");
+        }
+    }
+}
