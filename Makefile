@@ -34,7 +34,7 @@ ring1: setup
 ## Boots kernels in QEMU.
 ring2: build
 	$(OVERBOOK) lab kernels --fetch 6.18 --fetch 7.2
-	cargo test --release --locked --features lab-tests --package overbook --test lab --test packaging
+	cargo test --release --locked --features lab-tests --package overbook --test lab
 
 lint: setup
 	cargo fmt --all --check

@@ -2,6 +2,8 @@
 //! The second ring: boots stock kernels in QEMU and looks at what the lab measures. No test here asserts a time
 //! of this machine; model time is another matter.
 
+mod deb;
+
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use overbook_report::schema::{Report, VmResult};

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The package installs, is complete, and leaves nothing behind when purged; into a folder, as root.
 
+use super::text;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use tempfile::TempDir;
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
-}
 
 fn dpkg(root: &Path, arguments: &[&str]) -> String {
     let output = Command::new("dpkg")
