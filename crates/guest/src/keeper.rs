@@ -2,7 +2,8 @@
 //! Puts back what `overbook guest` has changed outside the scheduler, however it ends. The kernel takes tasks back by
 //! itself; nobody does that for irqbalance, for interrupts and for the published list. So a small process of its own
 //! waits at the end of a pipe: it is told what would have to be undone, and undoes it when the pipe closes, be it by
-//! SIGKILL.
+//! SIGKILL. Whoever kills both (`systemctl kill`, the OOM killer of a cgroup) leaves the same in [`FILE`], and
+//! `overbook guest --clean-up`, which the service calls at its end, or the next start undo it.
 
 use crate::cpulist::Cpus;
 use crate::irqbalance::Irqbalance;
@@ -10,12 +11,16 @@ use crate::publish::Published;
 use crate::steer::Steering;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
+use std::fs;
 use std::io::{BufRead, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Name of the hidden subcommand that runs [`serve`].
 pub const SUBCOMMAND: &str = "guest-keeper";
+
+/// What has to be undone, while there is something.
+pub const FILE: &str = "/run/overbook/undo.json";
 
 /// What has to be undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,7 +45,35 @@ impl Undo {
         if let Some(mut steering) = self.steering {
             steering.restore();
         }
+        let _ = fs::remove_file(FILE);
     }
+
+    /// Replaces what is in [`FILE`].
+    fn save(&self) -> Result<()> {
+        let fresh = Path::new(FILE).with_extension("new");
+        let write = || {
+            fs::create_dir_all(fresh.parent().unwrap_or(Path::new("/")))?;
+            fs::write(&fresh, serde_json::to_vec(self)?)?;
+            fs::rename(&fresh, FILE)
+        };
+        write().with_context(|| format!("cannot write {FILE}"))
+    }
+}
+
+/// Undoes what a killed `overbook guest` has left, if its keeper could not. Nobody else may be running.
+///
+/// # Errors
+/// What it has left cannot be read.
+pub fn clean_up() -> Result<()> {
+    let text = match fs::read_to_string(FILE) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        other => other.with_context(|| format!("cannot read {FILE}"))?,
+    };
+    let undo: Undo = serde_json::from_str(&text)
+        .with_context(|| format!("{FILE} is not readable: remove it, and restart irqbalance"))?;
+    undo.run();
+    log::info!("an `overbook guest` was killed with all that belongs to it: what it had changed is put back");
+    Ok(())
 }
 
 /// The keeper, as its employer sees it. Dropping it has everything undone, and waits for that.
@@ -61,8 +94,9 @@ impl Keeper {
     /// Says what has to be undone from now on, before it is done.
     ///
     /// # Errors
-    /// It has been killed.
+    /// It has been killed, or [`FILE`] cannot be written.
     pub fn tell(&mut self, undo: &Undo) -> Result<()> {
+        undo.save()?;
         let pipe = self.child.stdin.as_mut().context("the process that cleans up is gone")?;
         let mut line = serde_json::to_vec(undo)?;
         line.push(b'\n');

@@ -90,6 +90,9 @@ pub struct Options {
     /// Take over from a scheduler of ours that runs: it leaves when this one has been loaded
     #[arg(long)]
     pub replace: bool,
+    /// Put back what a killed `overbook guest` has left behind (irqbalance, interrupts, the published list), and end
+    #[arg(long)]
+    pub clean_up: bool,
     /// Explain the statistics
     #[arg(long)]
     pub help_stats: bool,

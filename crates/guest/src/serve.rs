@@ -3,7 +3,7 @@
 
 use crate::cpulist::{self, Cpus};
 use crate::irqbalance::Irqbalance;
-use crate::keeper::{Keeper, Undo};
+use crate::keeper::{self, Keeper, Undo};
 use crate::machine::Machine;
 use crate::monitor::Monitor;
 use crate::options::Options;
@@ -58,26 +58,37 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         println!("{}", serde_json::to_string(&ask(Vec::new())?)?);
         return Ok(());
     }
+    if options.clean_up {
+        if let Some(name) = preflight::loaded() {
+            bail!("scheduler {name} is running, and cleans up by itself when it ends: stop it instead");
+        }
+        return keeper::clean_up();
+    }
     preflight::check(options.replace)?;
     if options.hold {
         return hold(options);
     }
     let of_scheduler = options.scheduler()?;
-    let mut guest = Guest::new(options)?;
+    let mut first = None;
     loop {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
         let mut scheduler = Scheduler::load(Mode::Guest, &of_scheduler, &mut object)?;
         if options.dry_run {
-            println!(
-                "the kernel accepts the scheduler; preferred: {}",
-                cpulist::format(&guest.monitor.preferred())
-            );
+            println!("the kernel accepts the scheduler");
             return Ok(());
         }
         if options.replace {
             replace::take_over()?;
         }
+        let guest = match &mut first {
+            Some(guest) => guest,
+            // Only now: what another has told irqbalance is not how it was configured.
+            none => {
+                keeper::clean_up()?;
+                none.insert(Guest::new(options)?)
+            }
+        };
         scheduler.attach(&of_scheduler)?;
         guest.serve(&mut scheduler, options, &|| stop.load(Ordering::Relaxed))?;
         let exit = scheduler.leave();

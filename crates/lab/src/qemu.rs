@@ -22,6 +22,8 @@ pub enum Accel {
     Icount,
     /// Emulated; CPUs run in parallel threads against the real clock. Not repeatable, a cross-check.
     Parallel,
+    /// Emulated; CPUs take turns in one thread against the real clock. Neither repeatable nor fair, but fast: for soaks.
+    Single,
 }
 
 impl Accel {
@@ -31,6 +33,7 @@ impl Accel {
             Accel::Kvm => "kvm",
             Accel::Icount => "tcg-icount",
             Accel::Parallel => "tcg-parallel",
+            Accel::Single => "tcg-single",
         }
     }
 }
@@ -109,6 +112,9 @@ impl Boot<'_> {
             }
             Accel::Parallel => {
                 qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+            }
+            Accel::Single => {
+                qemu.args(["-accel", "tcg,thread=single", "-cpu", "max"]);
             }
         }
         qemu.arg("-m").arg(format!("{}M", host.memory_mb));

@@ -73,6 +73,8 @@ pub enum Execution {
     Icount,
     /// Emulation on parallel threads: not repeatable, a cross-check
     Parallel,
+    /// Emulated; CPUs take turns in one thread, against the real clock: fast and rough, for soaks
+    Single,
 }
 
 #[derive(Args)]
@@ -279,6 +281,7 @@ fn choose(wanted: Execution, kernel: &Kernel, cache: &Cache, interrupted: &Atomi
     match wanted {
         Execution::Kvm => return Ok(Accel::Kvm),
         Execution::Icount => return Ok(Accel::Icount),
+        Execution::Single => return Ok(Accel::Single),
         Execution::Parallel => return Ok(Accel::Parallel),
         Execution::Auto => {}
     }
