@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The second ring: boots stock kernels in QEMU and looks at what the lab measures. No test here asserts a time
 //! of this machine; model time is another matter.
+//!
+//! Tests start in the order of their names, so the long ones have names that come first.
 
 mod deb;
 
@@ -79,7 +81,7 @@ fn smoke(series: &str) {
     assert_eq!(report.bounds.len(), 7, "all but the hostile VM have a bound");
 }
 
-/// The longest test, and so the first by name: preferred CPUs, affinity, choices by hand, hotplug, kill -9, irqbalance, interrupts: the agent checks them all.
+/// The longest test: preferred CPUs, affinity, choices by hand, hotplug, kill -9, irqbalance, interrupts: the agent checks them all.
 #[test]
 fn a_guest_scheduler_does_what_it_promises() {
     let output = overbook().args(["lab", "guest", "--kernel", "6.18"]).output().unwrap();
@@ -88,19 +90,19 @@ fn a_guest_scheduler_does_what_it_promises() {
 }
 
 #[test]
-fn smoke_on_6_18() {
+fn all_patterns_work_on_6_18() {
     smoke("6.18");
 }
 
 #[test]
-fn smoke_on_7_2() {
+fn all_patterns_work_on_7_2() {
     smoke("7.2");
 }
 
 /// A critical section of 300 µs, dilated to 1.2 ms, fits 833 times into a second; and the same seed gives the same
 /// figures.
 #[test]
-fn known_answer_twice() {
+fn a_known_answer_comes_twice() {
     let dir = TempDir::new().unwrap();
     let body = "[host]\ndilation = 4.0\n[measure]\nseconds = 0.15\nrepetitions = 2\nbound = false\n[[vm]]\nvcpus = 4\npattern = \"lock\"\n";
     let file = write(&dir, "alone.toml", body);
@@ -123,7 +125,9 @@ fn every_tier_delivers() {
         run.extra[&format!("overbook: VMs {tier} delivered")]
     };
     for tier in ["receiver", "interrupt", "kernel", "any", "stale"] {
-        assert!(delivered("all", tier) > 0.0, "nobody was delivered by tier {tier}");
+        // Whoever has an interrupt to take mostly is a receiver of the spinner's, if that is asked first.
+        let used = if tier == "interrupt" { "no-receiver" } else { "all" };
+        assert!(delivered(used, tier) > 0.0, "nobody was delivered by tier {tier}");
         assert_eq!(delivered(&format!("no-{tier}"), tier), 0.0, "tier {tier} is off");
     }
 }
