@@ -7,7 +7,7 @@
 
 use crate::cpulist::Cpus;
 use crate::irqbalance::Irqbalance;
-use crate::publish::Published;
+use crate::publish::{self, Published};
 use crate::steer::Steering;
 use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
@@ -50,13 +50,8 @@ impl Undo {
 
     /// Replaces what is in [`FILE`].
     fn save(&self) -> Result<()> {
-        let fresh = Path::new(FILE).with_extension("new");
-        let write = || {
-            fs::create_dir_all(fresh.parent().unwrap_or(Path::new("/")))?;
-            fs::write(&fresh, serde_json::to_vec(self)?)?;
-            fs::rename(&fresh, FILE)
-        };
-        write().with_context(|| format!("cannot write {FILE}"))
+        publish::replace(Path::new(FILE), &serde_json::to_vec(self)?)
+            .with_context(|| format!("cannot write {FILE}"))
     }
 }
 

@@ -24,14 +24,17 @@ impl Published {
     /// # Errors
     /// The folder cannot be written.
     pub fn set(&self, cpus: &Cpus) -> Result<()> {
-        let fresh = self.0.with_extension("new");
-        let write = || {
-            fs::create_dir_all(self.0.parent().unwrap_or(Path::new("/")))?;
-            fs::write(&fresh, format!("{}\n", cpulist::format(cpus)))?;
-            fs::rename(&fresh, &self.0)
-        };
-        write().with_context(|| format!("cannot publish the preferred CPUs in {}", self.0.display()))
+        replace(&self.0, format!("{}\n", cpulist::format(cpus)).as_bytes())
+            .with_context(|| format!("cannot publish the preferred CPUs in {}", self.0.display()))
     }
+}
+
+/// Replaces a file as a whole, and makes its folder if need be.
+pub fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
+    let fresh = file.with_extension("new");
+    fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
+    fs::write(&fresh, content)?;
+    fs::rename(&fresh, file)
 }
 
 impl Drop for Published {

@@ -65,10 +65,8 @@ pub fn run(
     let mut done = 0;
     let mut points: Vec<bound::Points> = bounds.iter().map(|_| bound::Points::default()).collect();
     let mut overbook = scheduler::Scheduler::new(if scenario.guest.is_some() { "guest" } else { "host" });
-    let mut fleet = match &scenario.linux {
-        Some(spec) => Some(linux::Fleet::start(spec, scenario, &host.cpus, say)?),
-        None => None,
-    };
+    let start = |spec| linux::Fleet::start(spec, scenario, &host.cpus, say);
+    let mut fleet = scenario.linux.as_ref().map(start).transpose()?;
     for repetition in 0..scenario.measure.repetitions {
         let run_seed = seed.wrapping_mul(1_000_003).wrapping_add(repetition.into());
         // Rotated, so that no variant always runs first.

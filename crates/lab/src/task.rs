@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use overbook_report::schema::VcpuResult;
 use std::fs;
 use std::time::Duration;
 
@@ -64,6 +65,20 @@ pub struct TaskCounts {
     pub involuntary: u64,
     /// Moves between CPUs.
     pub migrations: u64,
+}
+
+impl From<TaskCounts> for VcpuResult {
+    /// What the host's scheduler says of a vCPU's thread; the rest is the guest's to say.
+    fn from(task: TaskCounts) -> VcpuResult {
+        VcpuResult {
+            run_ns: task.run_ns,
+            queued_ns: task.queued_ns,
+            voluntary_switches: task.voluntary,
+            involuntary_switches: task.involuntary,
+            migrations: task.migrations,
+            ..VcpuResult::default()
+        }
+    }
 }
 
 /// Reads the counts of thread `tid` of process `pid`.

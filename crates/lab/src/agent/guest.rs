@@ -11,6 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
 use serde_json::Value;
 use std::fs;
+use std::hint::spin_loop;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Output, Stdio};
@@ -246,7 +247,10 @@ impl Worker {
             }
             name.store(gettid().as_raw(), Ordering::Release);
             while !ends.load(Ordering::Relaxed) {
-                task::turns(1000);
+                task::turns(300);
+                // PAUSE ends an emulated CPU's turn. Without it, turns end at timers' deadlines, and an emulator before
+                // QEMU 8.1 may fall into step, and starve the CPUs that come after them for half a minute.
+                spin_loop();
                 // SAFETY: takes no arguments.
                 place.store(unsafe { libc::sched_getcpu() }, Ordering::Relaxed);
             }

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::net::UnixStream;
 
 /// Words of the kernel that mean that something is wrong.
 const COMPLAINTS: [&str; 6] =
@@ -12,6 +13,14 @@ const COMPLAINTS: [&str; 6] =
 /// `enabled` while a sched_ext scheduler is loaded, else `disabled`, or on the way.
 pub fn scheduler_state() -> Result<String> {
     Ok(fs::read_to_string("/sys/kernel/sched_ext/state")?.trim().to_string())
+}
+
+/// Where scx_stats serves.
+const STATS_SOCKET: &str = "/var/run/scx/root/stats";
+
+/// Whether a scheduler of ours hears orders and tells its statistics: a moment after it was enabled.
+pub fn serves_statistics() -> bool {
+    UnixStream::connect(STATS_SOCKET).is_ok()
 }
 
 /// How often a scheduler has been enabled in this boot.

@@ -2,7 +2,7 @@
 //! `overbook report` beside VMs that contend, under EEVDF and under `overbook host`: what it prints, and the snapshots.
 //! Then metrics are scraped, and a second scheduler takes over from the first.
 
-use super::kernel::scheduler_state;
+use super::kernel::{scheduler_state, serves_statistics};
 use crate::instrument::Clock;
 use crate::protocol::Event;
 use anyhow::{Context, Result, bail, ensure};
@@ -89,14 +89,12 @@ impl Host {
 
     /// Verifying takes an emulated CPU some 20 s.
     fn wait_until_enabled(&mut self) -> Result<()> {
-        while scheduler_state()? != "enabled" {
+        while scheduler_state()? != "enabled" || !serves_statistics() {
             if let Some(status) = self.0.try_wait()? {
                 bail!("`overbook host` ended ({status})");
             }
             sleep(Duration::from_millis(100));
         }
-        // Its statistics are served a moment later.
-        sleep(Duration::from_millis(500));
         Ok(())
     }
 }

@@ -2,13 +2,12 @@
 //! The soak: VMs come and go while the host scheduler is switched, killed, loaded again, and CPUs go away. Every VM
 //! must get on at any time, and the kernel must have no complaint.
 
-use super::kernel::{complaints, restarts, scheduler_state, set_online};
+use super::kernel::{complaints, restarts, scheduler_state, serves_statistics, set_online};
 use crate::instrument::Clock;
 use crate::protocol::{Event, Soak};
 use crate::task::now_ns;
 use anyhow::{Context, Result, bail};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
-use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
@@ -22,9 +21,6 @@ const PATIENCE_NS: u64 = 180_000_000_000;
 
 /// So many upsets contain one CPU hotplug; the others are kills. A hotplug loads the scheduler twice.
 const HOTPLUG_EVERY: u32 = 4;
-
-/// Where scx_stats serves.
-const STATS_SOCKET: &str = "/var/run/scx/root/stats";
 
 struct Vm {
     name: String,
@@ -181,7 +177,7 @@ impl State<'_> {
         self.scheduler = Some(command.spawn().context("cannot start `overbook host`")?);
         self.wait_until(|| Ok(scheduler_state()? == "enabled"), "load")?;
         // It hears orders a moment later.
-        self.wait_until(|| Ok(UnixStream::connect(STATS_SOCKET).is_ok()), "serve its statistics")
+        self.wait_until(|| Ok(serves_statistics()), "serve its statistics")
     }
 
     fn wait_until(&mut self, done: impl Fn() -> Result<bool>, what: &str) -> Result<()> {

@@ -107,16 +107,8 @@ impl Fleet {
                 .zip(&after.tasks[nth])
                 .map(|(old, new)| {
                     let task = *new - *old;
-                    VcpuResult {
-                        run_ns: task.run_ns,
-                        queued_ns: task.queued_ns,
-                        // What the host's queues kept from a vCPU is what KVM tells it.
-                        steal_ns: task.queued_ns,
-                        voluntary_switches: task.voluntary,
-                        involuntary_switches: task.involuntary,
-                        migrations: task.migrations,
-                        ..VcpuResult::default()
-                    }
+                    // What the host's queues kept from a vCPU is what KVM tells it.
+                    VcpuResult { steal_ns: task.queued_ns, ..VcpuResult::from(task) }
                 })
                 .collect();
             let runs = new.runs - old.runs;

@@ -91,12 +91,8 @@ fn vcpu(old: &Counters, new: &Counters, task: TaskCounts, tsc_khz: u32) -> VcpuR
         work: new.work - old.work,
         spins: new.spins - old.spins,
         wait: waits(old, new, tsc_khz),
-        run_ns: task.run_ns,
-        queued_ns: task.queued_ns,
         steal_ns: new.steal_ns.saturating_sub(old.steal_ns),
-        voluntary_switches: task.voluntary,
-        involuntary_switches: task.involuntary,
-        migrations: task.migrations,
+        ..VcpuResult::from(task)
     }
 }
 
