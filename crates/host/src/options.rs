@@ -185,6 +185,10 @@ pub struct Options {
     /// How long each way is tried, in µs
     #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
     pub gang_period_us: u64,
+    /// A VM of which few vCPUs want to run keeps the share of all of them, so that a guest that asks for less is not
+    /// served less. For hosts without groups per VM
+    #[arg(long)]
+    pub vm_shares: bool,
     /// Choose a target as well where KVM finds nobody to yield to
     #[arg(long)]
     pub spin_probe: bool,

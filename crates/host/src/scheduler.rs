@@ -123,6 +123,7 @@ impl<'a> Scheduler<'a> {
         // Zero at first, and so in the other section.
         let zeroes = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
         zeroes.protect_ns = ns(options.protect_us);
+        zeroes.vm_shares = options.vm_shares.into();
         zeroes.adaptive_window = options.adaptive_window.into();
         self.switch(options.yield_policy)
     }

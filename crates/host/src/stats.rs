@@ -118,6 +118,8 @@ counters! {
 /// The whole host.
 #[stat_doc]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+// An older scheduler's statistics lack what is new.
+#[serde(default)]
 #[stat(desc = "Overbook's host scheduler", top)]
 pub struct HostStats {
     #[stat(desc = "rule of directed yields")]
@@ -148,6 +150,8 @@ pub struct HostStats {
     pub outside: u64,
     #[stat(desc = "running tasks moved off a CPU that had lost preference")]
     pub pushed: u64,
+    #[stat(desc = "vCPUs queued with a share of siblings that do not want to run (--vm-shares)")]
+    pub shared: u64,
     #[stat(desc = "VMs that were seen")]
     pub vms: BTreeMap<u32, VmStats>,
     #[stat(desc = "the scheduler's BPF programs, with --costs")]
@@ -155,44 +159,41 @@ pub struct HostStats {
 }
 
 impl HostStats {
+    /// The host's counters, each with its `enum ovb_count`.
+    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 13] {
+        [
+            (&mut self.direct, intf::ovb_count_OVB_COUNT_DIRECT),
+            (&mut self.queued_llc, intf::ovb_count_OVB_COUNT_QUEUED_LLC),
+            (&mut self.queued_cpu, intf::ovb_count_OVB_COUNT_QUEUED_CPU),
+            (&mut self.queued_idle, intf::ovb_count_OVB_COUNT_QUEUED_IDLE),
+            (&mut self.gang, intf::ovb_count_OVB_COUNT_GANG),
+            (&mut self.idle_overdue, intf::ovb_count_OVB_COUNT_IDLE_OVERDUE),
+            (&mut self.preempt, intf::ovb_count_OVB_COUNT_PREEMPT),
+            (&mut self.keep, intf::ovb_count_OVB_COUNT_KEEP),
+            (&mut self.steal_llc, intf::ovb_count_OVB_COUNT_STEAL_LLC),
+            (&mut self.plain_yield, intf::ovb_count_OVB_COUNT_PLAIN_YIELD),
+            (&mut self.outside, intf::ovb_count_OVB_COUNT_OUTSIDE),
+            (&mut self.pushed, intf::ovb_count_OVB_COUNT_PUSHED),
+            (&mut self.shared, intf::ovb_count_OVB_COUNT_SHARED),
+        ]
+    }
+
     /// Fills the host's counters in.
     pub fn set_counts(&mut self, counts: &[u64]) {
-        let at = |what: intf::ovb_count| counts.get(what as usize).copied().unwrap_or(0);
-        self.direct = at(intf::ovb_count_OVB_COUNT_DIRECT);
-        self.queued_llc = at(intf::ovb_count_OVB_COUNT_QUEUED_LLC);
-        self.queued_cpu = at(intf::ovb_count_OVB_COUNT_QUEUED_CPU);
-        self.queued_idle = at(intf::ovb_count_OVB_COUNT_QUEUED_IDLE);
-        self.gang = at(intf::ovb_count_OVB_COUNT_GANG);
-        self.idle_overdue = at(intf::ovb_count_OVB_COUNT_IDLE_OVERDUE);
-        self.preempt = at(intf::ovb_count_OVB_COUNT_PREEMPT);
-        self.keep = at(intf::ovb_count_OVB_COUNT_KEEP);
-        self.steal_llc = at(intf::ovb_count_OVB_COUNT_STEAL_LLC);
-        self.plain_yield = at(intf::ovb_count_OVB_COUNT_PLAIN_YIELD);
-        self.outside = at(intf::ovb_count_OVB_COUNT_OUTSIDE);
-        self.pushed = at(intf::ovb_count_OVB_COUNT_PUSHED);
+        for (counter, what) in self.counters() {
+            *counter = counts.get(what as usize).copied().unwrap_or(0);
+        }
     }
 
     /// What happened since `earlier`.
     pub fn since(&self, earlier: &HostStats) -> HostStats {
-        let grown = |of: fn(&HostStats) -> u64| of(self).saturating_sub(of(earlier));
-        HostStats {
-            yield_policy: self.yield_policy.clone(),
-            visible: self.visible.clone(),
-            direct: grown(|s| s.direct),
-            queued_llc: grown(|s| s.queued_llc),
-            queued_cpu: grown(|s| s.queued_cpu),
-            queued_idle: grown(|s| s.queued_idle),
-            gang: grown(|s| s.gang),
-            idle_overdue: grown(|s| s.idle_overdue),
-            preempt: grown(|s| s.preempt),
-            keep: grown(|s| s.keep),
-            steal_llc: grown(|s| s.steal_llc),
-            plain_yield: grown(|s| s.plain_yield),
-            outside: grown(|s| s.outside),
-            pushed: grown(|s| s.pushed),
-            vms: each_since(&self.vms, &earlier.vms, VmStats::since),
-            programs: each_since(&self.programs, &earlier.programs, ProgramStats::since),
+        let (mut since, mut before) = (self.clone(), earlier.clone());
+        for ((counter, _), (before, _)) in since.counters().into_iter().zip(before.counters()) {
+            *counter = counter.saturating_sub(*before);
         }
+        since.vms = each_since(&self.vms, &earlier.vms, VmStats::since);
+        since.programs = each_since(&self.programs, &earlier.programs, ProgramStats::since);
+        since
     }
 
     /// Prints it for people.
@@ -202,7 +203,7 @@ impl HostStats {
     pub fn print(&self, to: &mut impl Write) -> Result<()> {
         writeln!(
             to,
-            "{}: direct {}, queued {} (LLC) {} (CPU) {} (idle), preempted {}, kept {}, stolen {}, plain yields {}",
+            "{}: direct {}, queued {} (LLC) {} (CPU) {} (idle), preempted {}, kept {}, stolen {}, plain yields {}, shares of others {}",
             self.yield_policy,
             self.direct,
             self.queued_llc,
@@ -211,7 +212,8 @@ impl HostStats {
             self.preempt,
             self.keep,
             self.steal_llc,
-            self.plain_yield
+            self.plain_yield,
+            self.shared
         )?;
         for (pid, vm) in &self.vms {
             vm.print(*pid, to)?;

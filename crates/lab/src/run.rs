@@ -8,7 +8,7 @@ use crate::scenario::{Cgroups, Placement, Scenario};
 use anyhow::{Context, Result, bail};
 use overbook_kernels::Kernel;
 use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo, VariantInfo};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -28,6 +28,8 @@ const LAST_WORDS: usize = 25;
 pub struct Order<'a> {
     /// The scenario file.
     pub file: &'a Path,
+    /// Another scenario, whose variants replace the file's.
+    pub variants_of: Option<&'a Path>,
     /// Replaces the file's seed.
     pub seed: Option<u64>,
     /// Replaces the file's repetitions.
@@ -42,12 +44,21 @@ pub struct Order<'a> {
     pub build: &'a str,
 }
 
+impl Order<'_> {
+    /// Name of the report: the file's, and that of the file whose variants it takes.
+    pub fn name(&self) -> String {
+        let stem = |file: &Path| file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        let others = self.variants_of.map(|file| format!("+{}", stem(file)));
+        stem(self.file) + &others.unwrap_or_default()
+    }
+}
+
 /// Reads the scenario of an order, with its replacements.
 ///
 /// # Errors
-/// See [`Scenario::read`].
+/// See [`Scenario::read_with`].
 pub fn scenario(order: &Order) -> Result<(Scenario, String)> {
-    let (mut scenario, text) = Scenario::read(order.file)?;
+    let (mut scenario, text) = Scenario::read_with(order.file, order.variants_of)?;
     scenario.seed = order.seed.unwrap_or(scenario.seed);
     scenario.measure.repetitions = order.repetitions.unwrap_or(scenario.measure.repetitions);
     Ok((scenario, text))
@@ -91,7 +102,7 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
     let mut report = Report {
         schema: SCHEMA,
         overbook: order.build.into(),
-        scenario: describe(order.file, &scenario, text),
+        scenario: describe(order.name(), &scenario, text),
         variants: scenario
             .variants
             .iter()
@@ -157,10 +168,9 @@ fn collect(
     }
 }
 
-fn describe(file: &Path, scenario: &Scenario, text: String) -> ScenarioInfo {
-    let name = file.file_stem().map_or_else(PathBuf::new, PathBuf::from);
+fn describe(name: String, scenario: &Scenario, text: String) -> ScenarioInfo {
     ScenarioInfo {
-        name: name.display().to_string(),
+        name,
         title: scenario.title.clone(),
         text,
         seed: scenario.seed,

@@ -7,6 +7,7 @@ mod check;
 mod guest;
 mod linux;
 
+use anyhow::Context;
 use check::offset_of;
 pub use guest::{GuestLoad, GuestSpec, HostShare};
 pub use linux::LinuxSpec;
@@ -312,6 +313,22 @@ impl Scenario {
         let text = std::fs::read_to_string(path)
             .map_err(|why| ScenarioError::Unreadable { path: path.into(), why })?;
         Ok((Scenario::parse(&text, path)?, text))
+    }
+
+    /// Reads a scenario, with the variants of another one if it is named.
+    ///
+    /// # Errors
+    /// See [`Scenario::read`]; or those variants are for a machine of another kind.
+    pub fn read_with(path: &Path, variants_of: Option<&Path>) -> anyhow::Result<(Scenario, String)> {
+        let (mut scenario, mut text) = Scenario::read(path)?;
+        if let Some(file) = variants_of {
+            let (other, its_text) = Scenario::read(file)?;
+            scenario.variants = other.variants;
+            let misfit = || format!("the variants of {} do not fit {}", file.display(), path.display());
+            scenario.validate().with_context(misfit)?;
+            text += &format!("\n# The variants are those of {}:\n\n{its_text}", file.display());
+        }
+        Ok((scenario, text))
     }
 
     /// Checks the text of a scenario; `path` is for messages only.

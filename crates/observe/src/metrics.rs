@@ -54,7 +54,7 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 8] = [
+const HOST: [Column<HostStats>; 9] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", |s| s.queued_llc + s.queued_cpu + s.queued_idle),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
@@ -62,6 +62,9 @@ const HOST: [Column<HostStats>; 8] = [
     ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
     ("overbook_host_plain_yields", "yields without a target", |s| s.plain_yield),
     ("overbook_host_gang_picks", "vCPUs picked since siblings of theirs run", |s| s.gang),
+    ("overbook_host_vcpus_shared", "vCPUs queued with a share of siblings that do not want to run", |s| {
+        s.shared
+    }),
     ("overbook_host_idle_overdue", "SCHED_IDLE tasks that went before others", |s| s.idle_overdue),
 ];
 

@@ -82,6 +82,9 @@ pub struct Run {
     /// Scenario files
     #[arg(required = true)]
     scenarios: Vec<PathBuf>,
+    /// Measure the variants of this scenario instead
+    #[arg(long, value_name = "SCENARIO")]
+    variants_of: Option<PathBuf>,
     /// Seed, instead of the scenario's
     #[arg(long)]
     seed: Option<u64>,
@@ -308,7 +311,7 @@ impl Run {
     fn run(&self) -> Result<()> {
         // All mistakes in files come before the first minute is spent.
         for file in &self.scenarios {
-            Scenario::read(file)?;
+            Scenario::read_with(file, self.variants_of.as_deref())?;
         }
         let emulator = overbook_lab::qemu::version()?;
         std::fs::create_dir_all(&self.output)
@@ -372,14 +375,9 @@ impl Run {
         interrupted: &AtomicBool,
         bars: &MultiProgress,
     ) -> Result<Report> {
-        let bar = bars.add(ProgressBar::new(1000));
-        if let Ok(style) = ProgressStyle::with_template("{prefix:24!} {bar:30} {elapsed:>5} {msg}") {
-            bar.set_style(style);
-        }
-        bar.set_prefix(file.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default());
-        bar.enable_steady_tick(std::time::Duration::from_millis(500));
         let order = Order {
             file,
+            variants_of: self.variants_of.as_deref(),
             seed: self.seed,
             repetitions: self.repetitions,
             kernel,
@@ -387,6 +385,12 @@ impl Run {
             lenient: self.lenient || accel != Accel::Icount,
             build: crate::BUILD,
         };
+        let bar = bars.add(ProgressBar::new(1000));
+        if let Ok(style) = ProgressStyle::with_template("{prefix:24!} {bar:30} {elapsed:>5} {msg}") {
+            bar.set_style(style);
+        }
+        bar.set_prefix(order.name());
+        bar.enable_steady_tick(std::time::Duration::from_millis(500));
         let mut quiet = Progress { bar: &bar, said: String::new() };
         let report = run::run(&order, interrupted, &mut |share, text| quiet.show(share, text));
         bar.finish_and_clear();

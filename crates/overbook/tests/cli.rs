@@ -32,6 +32,13 @@ fn bad_scenarios_are_named_with_their_line() {
 }
 
 #[test]
+fn variants_of_another_kind_of_machine_are_refused() {
+    let guest = ALONE.replace("alone", "guest-phases");
+    let said = complaint(&["lab", "run", ALONE, "--variants-of", &guest], &[]);
+    assert!(said.contains("do not fit") && said.contains("`guest` needs a [guest]"), "{said}");
+}
+
+#[test]
 fn a_missing_emulator_is_named_with_its_package() {
     let said = complaint(&["lab", "run", ALONE], &[("PATH", "/nonexistent")]);
     assert!(said.contains("qemu-system-x86") && said.contains("make setup"), "{said}");

@@ -61,6 +61,8 @@ pure! {
     deboost_baseline = ovb_deboost_baseline(gran: u64, nr_queued: u32) -> u64;
     /// `weight.h`: what a member of `weight` has of a group's effective weight.
     effective = ovb_effective(effective: u32, weight: u32, total: u32) -> u32;
+    /// `weight.h`: a vCPU's effective weight if its VM of `vcpus` keeps its share though `wanting` of them run.
+    vm_share = ovb_vm_share(effective: u32, vcpus: u32, wanting: u32) -> u32;
     /// `weight.h`: real time as virtual time at an effective weight.
     weighted_effective = ovb_weighted_effective(ns: u64, effective: u32) -> u64;
     /// `credit.h`: lag that a credited target ends with.

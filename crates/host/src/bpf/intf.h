@@ -70,6 +70,8 @@ enum ovb_count {
 	OVB_COUNT_OUTSIDE,
 	/* Running tasks moved off a CPU that had lost preference. */
 	OVB_COUNT_PUSHED,
+	/* vCPUs queued with a share of siblings that do not want to run. */
+	OVB_COUNT_SHARED,
 	OVB_COUNTS,
 };
 

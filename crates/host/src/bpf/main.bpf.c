@@ -420,12 +420,15 @@ static void group_member(struct task_struct *p, bool active)
 
 void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
 {
-	if (!task_ctx(p)) {
-		struct task_ctx *taskc = make_task_ctx(p);
+	struct task_ctx *taskc = task_ctx(p);
 
+	if (!taskc) {
+		taskc = make_task_ctx(p);
 		if (taskc)
 			taskc->vtime = clock_of(p, scx_bpf_task_cpu(p));
 	}
+	if (taskc)
+		vcpu_wants(taskc, true);
 	group_member(p, true);
 }
 
@@ -437,6 +440,7 @@ void BPF_STRUCT_OPS(overbook_quiescent, struct task_struct *p, u64 deq_flags)
 		taskc->queued_since = 0;
 		take_back(taskc);
 		vcpu_left_queue(taskc, false);
+		vcpu_wants(taskc, false);
 		if (deq_flags & SCX_DEQ_SLEEP) {
 			taskc->burst_ns = ovb_burst(taskc->burst_ns, taskc->ran_ns, slice_ns);
 			taskc->ran_ns = 0;

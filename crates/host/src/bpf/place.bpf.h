@@ -75,6 +75,15 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 	u64 now = clock_of(p, cpu), lag, floor, ceiling;
 
 	taskc->effective = effective_weight(p, taskc);
+	if (vm_shares && taskc->vm) {
+		struct vm_ctx *vmc = vm_ctx(taskc->vm);
+
+		if (vmc && vmc->nr_wanting < vmc->at.alive) {
+			taskc->effective =
+				ovb_vm_share(taskc->effective, vmc->at.alive, vmc->nr_wanting);
+			count(OVB_COUNT_SHARED);
+		}
+	}
 	lag = weighted(taskc, slice_ns);
 	floor = now - (woken ? lag : lag * LAG_SLICES);
 	if (ovb_vtime_before(taskc->vtime, floor))

@@ -45,6 +45,9 @@ volatile u64 stay_ns = 200000;
 /* A queued vCPU that had yielded this long ago may have got what it waited for, ns. */
 volatile u64 stale_ns = 1000000;
 
+/* Whether a VM keeps the share of all its vCPUs when few of them want to run. */
+volatile u32 vm_shares;
+
 /* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
 volatile u64 idle_patience_ns = 1000000000;
 
@@ -123,6 +126,8 @@ struct task_ctx {
 	u64 pushed;
 	/* Runs on a grant that nobody's turn covers. */
 	bool overtime;
+	/* Its VM counts it as one that wants to run. */
+	bool wants;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
 	bool idle_class;
 };
@@ -186,6 +191,8 @@ struct vm_ctx {
 	u32 hot;
 	/* Where the next search begins. */
 	u32 next;
+	/* vCPUs that want to run. */
+	u32 nr_wanting;
 	u64 hot_since;
 	u64 hot_at;
 	struct ovb_response response;

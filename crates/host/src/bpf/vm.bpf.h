@@ -161,6 +161,17 @@ static u32 take_vcpu(u32 vm, struct vm_ctx *vmc, u32 id)
 	return place + 1;
 }
 
+/* A vCPU becomes runnable, or is no longer. */
+static void vcpu_wants(struct task_ctx *taskc, bool wants)
+{
+	struct vm_ctx *vmc = taskc->vm ? vm_ctx(taskc->vm) : NULL;
+
+	if (!vmc || taskc->wants == wants)
+		return;
+	taskc->wants = wants;
+	__sync_fetch_and_add(&vmc->nr_wanting, wants ? 1 : -1);
+}
+
 /* Finds out whether a thread is a vCPU, and of which VM. */
 __noinline int discover(u32 pid)
 {
@@ -197,6 +208,8 @@ __noinline int discover(u32 pid)
 	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
 	vmc->places[bounded(id, OVB_MAX_VCPUS)] = taskc->vcpu_place;
 	taskc->vcpu = id + 1;
+	/* Only tasks that run or are queued are looked at. */
+	vcpu_wants(taskc, true);
 out:
 	bpf_task_release(p);
 	return 0;
@@ -271,6 +284,7 @@ static void vcpu_gone(const struct task_struct *p, struct task_ctx *taskc)
 		vmc->pids[bounded(id, OVB_MAX_VCPUS)] = 0;
 		vcpuc->stats.alive = 0;
 	}
+	vcpu_wants(taskc, false);
 	taskc->vm = 0;
 	taskc->vcpu = 0;
 	taskc->vcpu_place = 0;

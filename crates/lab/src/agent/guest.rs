@@ -248,8 +248,7 @@ impl Worker {
             name.store(gettid().as_raw(), Ordering::Release);
             while !ends.load(Ordering::Relaxed) {
                 task::turns(300);
-                // PAUSE ends an emulated CPU's turn. Without it, turns end at timers' deadlines, and an emulator before
-                // QEMU 8.1 may fall into step, and starve the CPUs that come after them for half a minute.
+                // Ends an emulated CPU's turn; there is no heartbeat that does.
                 spin_loop();
                 // SAFETY: takes no arguments.
                 place.store(unsafe { libc::sched_getcpu() }, Ordering::Relaxed);
