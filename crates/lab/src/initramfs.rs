@@ -114,12 +114,17 @@ impl Tree {
 
     /// What a host needs to run Linux guests: QEMU, its firmware, and the guests' own kernel and tree.
     fn linux_guests(&mut self, kernel: &Kernel, job: &Job, spec: &LinuxSpec, dilation: f64) -> Result<()> {
-        let inner = InnerGuest { command: spec.command.clone(), dilation };
+        let inner = InnerGuest { command: spec.command.clone(), figure: spec.figure.clone(), dilation };
         let mut guest = Tree::with_agent(kernel, &Job { task: Task::Inner(inner), ..job.clone() })?;
         let name = &spec.command[0];
         let program = which::which(name)
             .with_context(|| format!("{name} is not installed, and the Linux guests run it"))?;
         guest.program(name, &program)?;
+        for file in &spec.files {
+            let content =
+                fs::read(file).with_context(|| format!("cannot read {}, which {name} needs", file.display()));
+            guest.file(file.to_string_lossy().trim_start_matches('/'), content?);
+        }
         let mut packed = Vec::new();
         guest.write(&mut packed)?;
         self.file(INNER_INITRAMFS, packed);

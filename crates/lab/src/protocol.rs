@@ -40,6 +40,8 @@ pub enum Task {
 pub struct InnerGuest {
     /// The program that it runs again and again, and its arguments.
     pub command: Vec<String>,
+    /// See [`crate::scenario::LinuxSpec::figure`].
+    pub figure: Option<String>,
     /// Stretches the guest's slices too.
     pub dilation: f64,
 }
@@ -77,6 +79,8 @@ pub struct GuestCount {
     pub runs: u64,
     /// What these took, ns.
     pub run_ns: u64,
+    /// What they did: one each, or the rate that they told times the seconds that they took.
+    pub done: f64,
     /// Time of all its vCPUs, idle and stolen time included, in ticks.
     pub ticks: u64,
     /// Stolen from them, in ticks.
@@ -90,8 +94,10 @@ pub struct GuestCount {
 pub struct Soak {
     /// Rounds, in each of which VMs come and go and the rule is switched.
     pub rounds: u32,
-    /// How often in between the scheduler is killed and loaded again, or (a quarter of these) a CPU goes and comes back.
+    /// How often in between the scheduler is killed and loaded again, or (an eighth of these) a CPU goes and comes back.
     pub reloads: u32,
+    /// CPUs of the host, 2 to 16; the last one goes and comes back.
+    pub cpus: u32,
 }
 
 /// The agent's orders.

@@ -10,7 +10,7 @@ mod linux;
 use anyhow::Context;
 use check::offset_of;
 pub use guest::{GuestLoad, GuestSpec, HostShare};
-pub use linux::LinuxSpec;
+pub use linux::{LinuxSpec, Vcpus};
 use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -394,7 +394,7 @@ impl Scenario {
             return f64::from(self.host.cpus) / guest.cpus;
         }
         if let Some(linux) = &self.linux {
-            return f64::from(linux.guests * linux.vcpus) / f64::from(linux.cpus);
+            return f64::from(linux.vcpus().iter().sum::<u32>()) / f64::from(linux.cpus);
         }
         let vcpus: u32 = self.vms.iter().map(|vm| vm.count * vm.vcpus).sum();
         f64::from(vcpus) / f64::from(self.host.cpus)

@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Longest silence of the machine in real time: a load of the scheduler on a loaded machine takes a fifth of it.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Boots a machine of four CPUs for a task that only says how it goes: [`Task::Soak`] or [`Task::GuestCheck`].
+/// Boots a machine, of four CPUs but for a soak that wants others, for a task that only says how it goes: [`Task::Soak`] or [`Task::GuestCheck`].
 ///
 /// # Errors
 /// Something went wrong in it (the message says what, and the kernel's last words follow), it hangs, or it was
@@ -39,7 +39,9 @@ pub fn run(
     // kernel for an answer of a third, a heartbeat is due there every time, and they wait for half a minute. So the
     // guest's tasks end their turns themselves.
     let heartbeat_us = guest.then_some(0);
-    let host = Host { cpus: 4, smt: if guest { 2 } else { 1 }, heartbeat_us, ..Host::default() };
+    let cpus = if let Task::Soak(soak) = &job.task { soak.cpus } else { 4 };
+    let host = Host { cpus, smt: if guest { 2 } else { 1 }, heartbeat_us, ..Host::default() };
+    qemu::check_fairness(&job.emulator, accel, cpus)?;
     let boot =
         Boot { kernel: &kernel.image, initramfs: &initramfs, dir: dir.path(), host: &host, accel, seed };
     let mut machine = boot.start()?;

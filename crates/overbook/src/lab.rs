@@ -115,6 +115,9 @@ pub struct SoakArgs {
     /// Kills and CPU hotplugs in between; each takes some 20 s of model time, for the loads that follow
     #[arg(long, default_value_t = 2)]
     reloads: u32,
+    /// CPUs of the host; the fewer, the faster is an emulated one
+    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=16))]
+    cpus: u32,
     /// Seed of every random choice
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -127,7 +130,7 @@ pub struct SoakArgs {
 
 impl SoakArgs {
     fn run(&self) -> Result<()> {
-        let soak = Soak { rounds: self.rounds, reloads: self.reloads };
+        let soak = Soak { rounds: self.rounds, reloads: self.reloads, cpus: self.cpus };
         tell(Task::Soak(soak), self.seed, &self.kernel, self.accel, &mut |text| println!("{text}"))
     }
 }

@@ -7,11 +7,12 @@ use crate::experiment::{scheduler::Scheduler, tuning};
 use crate::protocol::{GuestAnswer, GuestCount, GuestOrder, InnerGuest};
 use crate::scenario::Variant;
 use crate::task::{self, now_ns};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, anyhow, ensure};
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 /// Where `overbook guest` publishes preferred CPUs.
@@ -21,8 +22,7 @@ const PREFERRED: &str = "/run/overbook/preferred";
 #[derive(Default)]
 struct Runs {
     stop: AtomicBool,
-    number: AtomicU64,
-    ns: AtomicU64,
+    sum: Mutex<GuestCount>,
 }
 
 /// Obeys orders from the host until the machine is killed.
@@ -47,7 +47,7 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
                 GuestOrder::Detach => scheduler.detach().map(drop),
                 GuestOrder::Work => {
                     runs.stop.store(false, Ordering::Relaxed);
-                    worker = Some(scope.spawn(|| repeat(&guest.command, &runs)));
+                    worker = Some(scope.spawn(|| repeat(guest, &runs)));
                     Ok(())
                 }
                 GuestOrder::Rest => {
@@ -63,10 +63,10 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     })
 }
 
-fn repeat(command: &[String], runs: &Runs) -> Result<()> {
+fn repeat(guest: &InnerGuest, runs: &Runs) -> Result<()> {
     // What it starts is an ordinary task.
     task::set_policy(libc::SCHED_OTHER, 0)?;
-    let (program, arguments) = command.split_first().context("nothing to run")?;
+    let (program, arguments) = guest.command.split_first().context("nothing to run")?;
     while !runs.stop.load(Ordering::Relaxed) {
         let start = now_ns();
         let output = Command::new(format!("/bin/{program}")).args(arguments).stdin(Stdio::null()).output();
@@ -77,10 +77,26 @@ fn repeat(command: &[String], runs: &Runs) -> Result<()> {
             output.status,
             String::from_utf8_lossy(&output.stderr).trim()
         );
-        runs.ns.fetch_add(now_ns() - start, Ordering::Relaxed);
-        runs.number.fetch_add(1, Ordering::Relaxed);
+        let run_ns = now_ns() - start;
+        let done = match &guest.figure {
+            Some(word) => {
+                let text = String::from_utf8_lossy(&output.stdout);
+                let rate = number_after(&text, word);
+                let rate =
+                    rate.with_context(|| format!("{program} says no number after {word}: {}", text.trim()))?;
+                rate * run_ns as f64 / 1e9
+            }
+            None => 1.0,
+        };
+        let mut sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
+        *sum = GuestCount { runs: sum.runs + 1, run_ns: sum.run_ns + run_ns, done: sum.done + done, ..*sum };
     }
     Ok(())
+}
+
+/// The number that stands behind the last `word` of a text.
+fn number_after(text: &str, word: &str) -> Option<f64> {
+    text.rsplit_once(word)?.1.split_whitespace().next()?.parse().ok()
 }
 
 fn count(runs: &Runs) -> Result<GuestCount> {
@@ -92,12 +108,25 @@ fn count(runs: &Runs) -> Result<GuestCount> {
         .ok()
         .and_then(|list| describe::parse_cpus(&list).ok())
         .map_or(online, |cpus| cpus.len() as u32);
+    let sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
     Ok(GuestCount {
-        runs: runs.number.load(Ordering::Relaxed),
-        run_ns: runs.ns.load(Ordering::Relaxed),
         // Guest time, the last two, is in user time already.
         ticks: ticks.iter().take(8).sum(),
         steal_ticks: ticks.get(7).copied().unwrap_or(0),
         preferred,
+        ..*sum
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_behind_the_last_word_counts() {
+        let text = " 4 1 0.75 MB/sec\nThroughput 1.5 MB/sec\nThroughput 12.25 MB/sec  4 clients\n";
+        assert_eq!(number_after(text, "Throughput"), Some(12.25));
+        assert_eq!(number_after("Throughput fast", "Throughput"), None);
+        assert_eq!(number_after("", "Throughput"), None);
+    }
 }

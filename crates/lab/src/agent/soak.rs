@@ -20,7 +20,7 @@ const VMS: usize = 3;
 const PATIENCE_NS: u64 = 180_000_000_000;
 
 /// So many upsets contain one CPU hotplug; the others are kills. A hotplug loads the scheduler twice.
-const HOTPLUG_EVERY: u32 = 4;
+const HOTPLUG_EVERY: u32 = 8;
 
 struct Vm {
     name: String,
@@ -36,6 +36,8 @@ struct State<'a> {
     seed: u64,
     vms: Vec<Vm>,
     started: u32,
+    /// The one that goes and comes back.
+    last_cpu: u32,
     scheduler: Option<Child>,
 }
 
@@ -45,7 +47,14 @@ struct State<'a> {
 /// The first thing that went wrong, with the round.
 pub fn run(soak: &Soak, seed: u64, clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     let start = now_ns();
-    let mut state = State { clock, seed: seed | 1, vms: Vec::new(), started: 0, scheduler: None };
+    let mut state = State {
+        clock,
+        seed: seed | 1,
+        vms: Vec::new(),
+        started: 0,
+        last_cpu: soak.cpus - 1,
+        scheduler: None,
+    };
     state.load()?;
     let every = (soak.rounds / (soak.reloads + 1)).max(1);
     let mut reloads = 0;
@@ -139,14 +148,14 @@ impl State<'_> {
     fn upset(&mut self, nth: u32) -> Result<String> {
         if nth % HOTPLUG_EVERY == 1 {
             let before = restarts()?;
-            set_online(3, false)?;
+            set_online(self.last_cpu, false)?;
             self.wait_until(
                 || Ok(restarts()? > before && scheduler_state()? == "enabled"),
                 "come back without a CPU",
             )?;
             self.all_get_on()?;
             let before = restarts()?;
-            set_online(3, true)?;
+            set_online(self.last_cpu, true)?;
             self.wait_until(
                 || Ok(restarts()? > before && scheduler_state()? == "enabled"),
                 "come back with all CPUs",

@@ -6,7 +6,7 @@ mod qemu;
 
 use super::cgroup::{Groups, Member};
 use crate::protocol::{Event, GuestCount, GuestOrder};
-use crate::scenario::{LinuxSpec, Scenario, Variant};
+use crate::scenario::{Cgroups, LinuxSpec, Scenario, Variant};
 use crate::task::{self, TaskCounts, now_ns};
 use anyhow::{Context, Result};
 use overbook_report::schema::{Run, VcpuResult, VmResult};
@@ -18,6 +18,7 @@ use std::time::Duration;
 pub struct Fleet {
     vms: Vec<LinuxVm>,
     spec: LinuxSpec,
+    entitled_cpus: Vec<f64>,
 }
 
 /// What all guests have done at one moment.
@@ -42,21 +43,30 @@ impl Fleet {
     ) -> Result<Fleet> {
         kick::arm(cpus).context("the work-around for QEMU's doubled interrupts does not work here")?;
         let (shared, others) = cpus.split_at(spec.cpus as usize);
-        let names: Vec<String> = (0..spec.guests).map(|nth| format!("linux{}", nth + 1)).collect();
-        let members: Vec<Member> =
-            names.iter().map(|name| Member { name: name.clone(), vcpus: spec.vcpus, weight: None }).collect();
+        let members: Vec<Member> = spec
+            .vcpus()
+            .into_iter()
+            .enumerate()
+            .map(|(nth, vcpus)| Member { name: format!("linux{}", nth + 1), vcpus, weight: None })
+            .collect();
         // They go with the machine.
         let groups = Groups::create(scenario.layout.cgroups, &members)?;
         let mut vms = Vec::new();
-        for (nth, name) in names.iter().enumerate() {
-            let vm = LinuxVm::start(name, spec, others)?;
+        for (nth, member) in members.iter().enumerate() {
+            let vm = LinuxVm::start(&member.name, spec, member.vcpus, others)?;
             for tid in &vm.tids {
                 task::bind(*tid, shared)?;
             }
             groups.adopt(nth, vm.pid(), &vm.tids)?;
             vms.push(vm);
         }
-        let mut fleet = Fleet { vms, spec: spec.clone() };
+        let all: u32 = members.iter().map(|member| member.vcpus).sum();
+        let part = |member: &Member| match scenario.layout.cgroups {
+            Cgroups::Flat => f64::from(member.vcpus) / f64::from(all),
+            Cgroups::PerVm | Cgroups::PerVcpu => 1.0 / f64::from(spec.guests),
+        };
+        let entitled_cpus = members.iter().map(|member| f64::from(spec.cpus) * part(member)).collect();
+        let mut fleet = Fleet { vms, spec: spec.clone(), entitled_cpus };
         for vm in &mut fleet.vms {
             vm.ready()?;
             say(Event::Log(format!("{} is up", vm.name)))?;
@@ -99,7 +109,6 @@ impl Fleet {
         let window_ns = (after.at - before.at).max(1);
         let context_switches = after.context_switches - before.context_switches;
         let mut run = Run { window_ns, context_switches, ..Run::default() };
-        let entitled_cpus = f64::from(self.spec.cpus) / f64::from(self.spec.guests);
         for (nth, vm) in self.vms.iter().enumerate() {
             let (old, new) = (&before.counts[nth], &after.counts[nth]);
             let vcpus: Vec<VcpuResult> = before.tasks[nth]
@@ -121,12 +130,12 @@ impl Fleet {
                 name: vm.name.clone(),
                 // With its name, as tables sum up VMs of a pattern, and only some may take part.
                 pattern: format!("{} in {}", self.spec.command[0], vm.name),
-                unit: "runs".into(),
+                unit: self.spec.figure.as_deref().unwrap_or("runs").to_lowercase(),
                 work: runs,
                 // Runs follow each other at once, so this is what those that ended in the window took.
-                rate: runs as f64 * 1e9 / (new.run_ns - old.run_ns).max(1) as f64,
+                rate: (new.done - old.done) * 1e9 / (new.run_ns - old.run_ns).max(1) as f64,
                 cpus_used: vcpus.iter().map(|v| v.run_ns).sum::<u64>() as f64 / window_ns as f64,
-                entitled_cpus,
+                entitled_cpus: self.entitled_cpus[nth],
                 vcpus,
                 ..VmResult::default()
             });

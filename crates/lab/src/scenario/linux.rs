@@ -4,17 +4,28 @@
 use super::Host;
 use super::check::{Mistake, mistake, prefixed_table, range};
 use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
 
-/// The `[linux]` table: guests alike, with the host's own kernel, that share CPUs.
+/// vCPUs of guests.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Vcpus {
+    /// All have so many.
+    All(u32),
+    /// One after the other.
+    Each(Vec<u32>),
+}
+
+/// The `[linux]` table: guests with the host's own kernel, that share CPUs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct LinuxSpec {
     /// 1 to 4.
     #[serde(default = "two")]
     pub guests: u32,
-    /// Of each guest, 1 to 8.
-    #[serde(default = "two")]
-    pub vcpus: u32,
+    /// 1 to 8 of every guest, or a number for each.
+    #[serde(default = "two_vcpus")]
+    pub vcpus: Vcpus,
     /// The vCPUs run on the host's first so many CPUs; what else QEMU does runs on the others. 1 to `[host] cpus` − 1.
     pub cpus: u32,
     /// Of each guest, in MiB, 256 to 4096.
@@ -23,10 +34,21 @@ pub struct LinuxSpec {
     /// A program of the lab's own host and its arguments, run again and again in every guest. Runs per second are
     /// counted.
     pub command: Vec<String>,
+    /// A word of its output that stands before a rate per second, which is reported instead of runs per second:
+    /// `Throughput`.
+    #[serde(default)]
+    pub figure: Option<String>,
+    /// Files of the lab's own host that the program reads.
+    #[serde(default)]
+    pub files: Vec<PathBuf>,
 }
 
 fn two() -> u32 {
     2
+}
+
+fn two_vcpus() -> Vcpus {
+    Vcpus::All(2)
 }
 
 fn memory_mb() -> u32 {
@@ -34,6 +56,14 @@ fn memory_mb() -> u32 {
 }
 
 impl LinuxSpec {
+    /// vCPUs of every guest.
+    pub fn vcpus(&self) -> Vec<u32> {
+        match &self.vcpus {
+            Vcpus::All(vcpus) => vec![*vcpus; self.guests as usize],
+            Vcpus::Each(vcpus) => vcpus.clone(),
+        }
+    }
+
     pub(super) fn check(&self, host: &Host, vms: usize) -> Result<(), Mistake> {
         self.check_values(host.cpus).map_err(|(keys, what)| (prefixed_table("linux", keys), what))?;
         if vms > 0 {
@@ -54,7 +84,18 @@ impl LinuxSpec {
 
     fn check_values(&self, host_cpus: u32) -> Result<(), Mistake> {
         range(&["guests"], self.guests, 1, 4)?;
-        range(&["vcpus"], self.vcpus, 1, 8)?;
+        if self.vcpus().len() != self.guests as usize {
+            return mistake(
+                &["vcpus"],
+                format!("name a number of vCPUs for each of the {} guests", self.guests),
+            );
+        }
+        for vcpus in self.vcpus() {
+            range(&["vcpus"], vcpus, 1, 8)?;
+        }
+        if let Some(file) = self.files.iter().find(|file| file.is_relative()) {
+            return mistake(&["files"], format!("{} is no path from the root", file.display()));
+        }
         if host_cpus < 2 {
             return mistake(&["cpus"], "QEMU needs a CPU beside the guests': raise [host] cpus".into());
         }

@@ -47,7 +47,7 @@ impl LinuxVm {
     ///
     /// # Errors
     /// QEMU does not start; the message is its own.
-    pub fn start(name: &str, spec: &LinuxSpec, cpus: &[u32]) -> Result<LinuxVm> {
+    pub fn start(name: &str, spec: &LinuxSpec, vcpus: u32, cpus: &[u32]) -> Result<LinuxVm> {
         let (socket, messages) = (format!("/tmp/{name}.socket"), format!("/tmp/{name}.log"));
         let output = File::create(&messages)?;
         let mut command = Command::new(format!("/bin/{PROGRAM}"));
@@ -55,7 +55,7 @@ impl LinuxVm {
             .args(["-L", &format!("/{FIRMWARE_DIR}"), "-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-no-reboot", "-accel", "kvm", "-cpu", CPU, "-M", MACHINE])
             .args(["-name", &format!("guest={name},debug-threads=on")])
-            .args(["-smp", &spec.vcpus.to_string(), "-m", &spec.memory_mb.to_string()])
+            .args(["-smp", &vcpus.to_string(), "-m", &spec.memory_mb.to_string()])
             .args(["-kernel", &format!("/{INNER_KERNEL}"), "-initrd", &format!("/{INNER_INITRAMFS}")])
             .args(["-append", COMMAND_LINE])
             .args([
@@ -91,7 +91,7 @@ impl LinuxVm {
                 port = UnixStream::connect(&socket).ok();
             }
             let tids = vcpu_threads(child.id())?;
-            if let Some(port) = port.as_ref().filter(|_| tids.len() == spec.vcpus as usize) {
+            if let Some(port) = port.as_ref().filter(|_| tids.len() == vcpus as usize) {
                 port.set_read_timeout(Some(PATIENCE))?;
                 let port = BufReader::new(port.try_clone()?);
                 return Ok(LinuxVm { name: name.into(), tids, child, port, last_words: VecDeque::new() });
