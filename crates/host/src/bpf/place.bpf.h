@@ -93,6 +93,9 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 		taskc->vtime = ceiling;
 	taskc->deadline = taskc->vtime +
 			  weighted(taskc, ovb_request(taskc->burst_ns, taskc->ran_ns, slice_ns));
+	if (taskc->gave_up)
+		taskc->deadline += lag;
+	taskc->gave_up = false;
 }
 
 /* Deadline of the first task in a queue; false if there is none. Not inlined: the compiler would

@@ -124,6 +124,9 @@ struct task_ctx {
 	/* The task's group by its id, and how far it was pushed when the task was placed last. */
 	u64 group;
 	u64 pushed;
+	/* Has left its CPU as nobody could help it: it is queued a slice later than it would be,
+	 * once. */
+	bool gave_up;
 	/* Runs on a grant that nobody's turn covers. */
 	bool overtime;
 	/* Its VM counts it as one that wants to run. */

@@ -233,7 +233,7 @@ __noinline int direct(u32 kvm_choice)
 	} else {
 		stats->gave_up++;
 		charge(from, fromc, now);
-		price(from, fromc, fromc, cpuc, OVB_YIELD_FORFEIT);
+		fromc->gave_up = true;
 	}
 	fromc->spun_at = now;
 	fromc->yielded = true;
