@@ -78,7 +78,7 @@ static inline ovb_u32 ovb_effective(ovb_u32 effective, ovb_u32 weight, ovb_u32 t
 /*
  * Effective weight of a vCPU whose VM keeps the share of all its vCPUs however few of them want to
  * run: those that do divide it. So a guest that asks for less, as the host asks it to, is not
- * served less. (Equal weights per task punish it: see "mixed hosts" in docs/guest.md.)
+ * served less. (Equal weights per task punish it: see docs/guest.md.)
  */
 static inline ovb_u32 ovb_vm_share(ovb_u32 effective, ovb_u32 vcpus, ovb_u32 wanting)
 {

@@ -34,14 +34,16 @@ pub fn run(
     let job = Job { task, accel: accel.name().into(), emulator, seed, strict: false };
     let initramfs = dir.path().join("initramfs");
     initramfs::write(&initramfs, kernel, &job)?;
-    let guest = matches!(job.task, Task::GuestCheck);
-    // An emulator before QEMU 8.1 gives a CPU no turn if a timer is due at its beginning. While two CPUs wait in the
-    // kernel for an answer of a third, a heartbeat is due there every time, and they wait for half a minute. So the
-    // guest's tasks end their turns themselves.
-    let heartbeat_us = guest.then_some(0);
-    let cpus = if let Task::Soak(soak) = &job.task { soak.cpus } else { 4 };
-    let host = Host { cpus, smt: if guest { 2 } else { 1 }, heartbeat_us, ..Host::default() };
-    qemu::check_fairness(&job.emulator, accel, cpus)?;
+    let four = Host { cpus: 4, ..Host::default() };
+    let host = match &job.task {
+        Task::Soak(soak) => Host { cpus: soak.cpus, ..four },
+        // An emulator before QEMU 8.1 gives a CPU no turn if a timer is due at its beginning. While two CPUs wait in
+        // the kernel for an answer of a third, a heartbeat is due there every time, and they wait for half a minute.
+        // So the guest's tasks end their turns themselves.
+        Task::GuestCheck => Host { smt: 2, heartbeat_us: Some(0), ..four },
+        _ => four,
+    };
+    qemu::check_fairness(&job.emulator, accel, host.cpus)?;
     let boot =
         Boot { kernel: &kernel.image, initramfs: &initramfs, dir: dir.path(), host: &host, accel, seed };
     let mut machine = boot.start()?;

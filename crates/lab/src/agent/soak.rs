@@ -176,8 +176,8 @@ impl State<'_> {
     fn load(&mut self) -> Result<()> {
         let mut command = Command::new("/proc/self/exe");
         command.arg("host").stdin(Stdio::null());
-        // Most of a soak is loading, beside three vCPUs per CPU. With nice −20 it starved khugepaged (nice 19), which was
-        // preempted in an RCU section, for 21 s.
+        // Most of a soak is loading, beside three vCPUs per CPU. With nice −20, khugepaged (nice 19), preempted in an RCU
+        // section, once did not run for 21 s.
         // SAFETY: a plain system call.
         unsafe {
             command.pre_exec(|| match libc::setpriority(libc::PRIO_PROCESS, 0, -10) {
