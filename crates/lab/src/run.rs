@@ -75,7 +75,6 @@ pub fn scenario(order: &Order) -> Result<(Scenario, String)> {
 pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64, &str)) -> Result<Report> {
     let (scenario, text) = scenario(order)?;
     let emulator = qemu::version()?;
-    qemu::check_fairness(&emulator, order.accel, scenario.host.cpus)?;
     let dir = tempfile::Builder::new()
         .prefix("overbook-lab-")
         .tempdir()

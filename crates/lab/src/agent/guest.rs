@@ -89,7 +89,6 @@ pub fn check(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     // Of three CPUs that are left, one would do.
     steal.set(75);
     let before = restarts()?;
-    // Not one in the middle: emulators before QEMU 8.1 starve the CPUs beside one that is off.
     set_online(3, false)?;
     guest.wait(LOAD_PATIENCE, "come back without a CPU", || {
         Ok(restarts()? > before && scheduler_state()? == "enabled" && preferred() == "0-1")
@@ -248,7 +247,7 @@ impl Worker {
             name.store(gettid().as_raw(), Ordering::Release);
             while !ends.load(Ordering::Relaxed) {
                 task::turns(300);
-                // Ends an emulated CPU's turn; there is no heartbeat that does.
+                // Ends an emulated CPU's turn, so that whoever has more to do than this gets on sooner.
                 spin_loop();
                 // SAFETY: takes no arguments.
                 place.store(unsafe { libc::sched_getcpu() }, Ordering::Relaxed);
