@@ -160,6 +160,9 @@ pub struct Options {
     /// A queued vCPU that had yielded this long ago, in µs, may have got what it waited for, and is worth a hand-off
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub stale_us: u64,
+    /// A task that has been queued for this long, in ms, goes before others; 0: none does
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(0..=25_000))]
+    pub patience_ms: u64,
     /// A vCPU that ran for this long between two spins has made progress, in µs (for the statistics)
     #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     pub progress_us: u64,

@@ -110,6 +110,8 @@ impl<'a> Scheduler<'a> {
         data.stale_ns = ns(options.stale_us);
         data.preempt_margin_ns = ns(options.preempt_margin_us);
         data.idle_patience_ns = ns(1_000_000);
+        // Not stretched: it is the kernel's watchdog that must not lose its own patience.
+        data.patience_ns = options.patience_ms * 1_000_000;
         data.progress_ns = ns(options.progress_us);
         // An exit takes an emulated CPU longer, however time is stretched.
         let least = if options.stretch > 1.0 { 250_000 } else { 0 };

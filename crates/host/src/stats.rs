@@ -152,6 +152,8 @@ pub struct HostStats {
     pub pushed: u64,
     #[stat(desc = "vCPUs queued with a share of siblings that do not want to run (--vm-shares)")]
     pub shared: u64,
+    #[stat(desc = "tasks that had waited for --patience-ms and went before others")]
+    pub overdue: u64,
     #[stat(desc = "VMs that were seen")]
     pub vms: BTreeMap<u32, VmStats>,
     #[stat(desc = "the scheduler's BPF programs, with --costs")]
@@ -160,7 +162,7 @@ pub struct HostStats {
 
 impl HostStats {
     /// The host's counters, each with its `enum ovb_count`.
-    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 13] {
+    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 14] {
         [
             (&mut self.direct, intf::ovb_count_OVB_COUNT_DIRECT),
             (&mut self.queued_llc, intf::ovb_count_OVB_COUNT_QUEUED_LLC),
@@ -175,6 +177,7 @@ impl HostStats {
             (&mut self.outside, intf::ovb_count_OVB_COUNT_OUTSIDE),
             (&mut self.pushed, intf::ovb_count_OVB_COUNT_PUSHED),
             (&mut self.shared, intf::ovb_count_OVB_COUNT_SHARED),
+            (&mut self.overdue, intf::ovb_count_OVB_COUNT_OVERDUE),
         ]
     }
 

@@ -54,7 +54,7 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 9] = [
+const HOST: [Column<HostStats>; 10] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", |s| s.queued_llc + s.queued_cpu + s.queued_idle),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
@@ -65,6 +65,7 @@ const HOST: [Column<HostStats>; 9] = [
     ("overbook_host_vcpus_shared", "vCPUs queued with a share of siblings that do not want to run", |s| {
         s.shared
     }),
+    ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),
     ("overbook_host_idle_overdue", "SCHED_IDLE tasks that went before others", |s| s.idle_overdue),
 ];
 

@@ -72,6 +72,8 @@ enum ovb_count {
 	OVB_COUNT_PUSHED,
 	/* vCPUs queued with a share of siblings that do not want to run. */
 	OVB_COUNT_SHARED,
+	/* Tasks that had waited for so long that they went before others. */
+	OVB_COUNT_OVERDUE,
 	OVB_COUNTS,
 };
 

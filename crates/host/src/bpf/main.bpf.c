@@ -166,6 +166,49 @@ static bool run_idle_class(u64 dsq, u64 patience_ns)
 	return scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0);
 }
 
+/* So many tasks are looked at, and so often, ns, for one that has waited for too long. */
+#define OVERDUE_SCAN  64
+#define OVERDUE_EVERY 1000000000
+
+/*
+ * Runs a task that has waited for patience_ns. With shares by weight, one of the least weight
+ * beside very many others waits for long, maybe in a section that others wait for, and the kernel's
+ * watchdog ends a scheduler under which anything waits for 30 s. Who is overtaken all the time is
+ * among the last of its queue.
+ */
+static bool run_overdue(s32 cpu, u64 dsq, u64 *looked_at)
+{
+	struct bpf_iter_scx_dsq it;
+	u64 now = scx_bpf_now();
+	bool moved = false;
+	u32 i;
+
+	if (!patience_ns || now - *looked_at < OVERDUE_EVERY)
+		return false;
+	*looked_at = now;
+	if (!bpf_iter_scx_dsq_new(&it, dsq, SCX_DSQ_ITER_REV)) {
+		bpf_for (i, 0, OVERDUE_SCAN) {
+			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+			struct task_ctx *taskc;
+
+			if (!p)
+				break;
+			taskc = task_ctx(p);
+			if (!taskc || now - taskc->queued_since < patience_ns ||
+			    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
+				continue;
+			scx_bpf_dsq_move_set_slice(&it, slice_ns);
+			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+			taskc->overdue = moved;
+			break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	if (moved)
+		count(OVB_COUNT_OVERDUE);
+	return moved;
+}
+
 /* Whoever runs by his deadline carries the clocks along. */
 static void advance_clocks(struct task_struct *p, const struct task_ctx *taskc,
 			   struct cpu_ctx *cpuc, s32 cpu)
@@ -263,7 +306,9 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	}
 	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
-	    run_idle_class(llc_dsq(llc), idle_patience_ns))
+	    run_idle_class(llc_dsq(llc), idle_patience_ns) ||
+	    run_overdue(cpu, cpu_dsq(cpu), &cpuc->looked_at) ||
+	    run_overdue(cpu, llc_dsq(llc), &llc_looked_at[bounded(llc, OVB_MAX_LLCS)]))
 		return;
 	if (run_nominee(cpu, cpuc, prev))
 		return;
@@ -337,6 +382,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 now = scx_bpf_now();
+	bool overdue;
 
 	if (!taskc || !cpuc)
 		return;
@@ -356,14 +402,20 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->yielded = false;
 	cpuc->vm = taskc->vm;
 	cpuc->since = taskc->idle_class ? 0 : now;
-	/* Who runs on a sibling's account can wait no better than that one. */
-	if (!taskc->grant_ns)
+	overdue = taskc->overdue;
+	taskc->overdue = false;
+	/* Who runs on a sibling's account can wait no better than that one; who has waited for too
+	 * long must not be sent back at once. */
+	if (overdue)
+		cpuc->deadline = cpuc->vtime;
+	else if (!taskc->grant_ns)
 		cpuc->deadline = taskc->deadline;
 	mark_soft_idle(cpu, taskc->idle_class);
 	if (taskc->idle_class)
 		return;
-	/* Who runs on somebody else's account says nothing about whose turn it is. */
-	if (taskc->grant_ns)
+	/* Who runs on somebody else's account, or out of turn, says nothing about whose turn it is.
+	 */
+	if (taskc->grant_ns || overdue)
 		return;
 	taskc->overtime = false;
 	if (taskc->vm)

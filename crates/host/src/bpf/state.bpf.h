@@ -51,6 +51,9 @@ volatile u32 vm_shares;
 /* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
 volatile u64 idle_patience_ns = 1000000000;
 
+/* So does any other task that has been queued for this long, ns; 0: none. */
+volatile u64 patience_ns = 10000000000;
+
 /* A vCPU that ran for this long between two spins has made progress, ns. */
 volatile u64 progress_ns = 200000;
 /* Two PAUSE exits no further apart than this are one spin: the hardware's window, an exit and some
@@ -129,6 +132,8 @@ struct task_ctx {
 	bool gave_up;
 	/* Runs on a grant that nobody's turn covers. */
 	bool overtime;
+	/* It waited for too long, and has a turn that is not its own by virtual time. */
+	bool overdue;
 	/* Its VM counts it as one that wants to run. */
 	bool wants;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
@@ -154,6 +159,8 @@ struct cpu_ctx {
 	u32 nominator;
 	u32 nominee_tier;
 	u64 nominated_at;
+	/* When this CPU's queue was last searched for whoever has waited for too long. */
+	u64 looked_at;
 	/* State of the published debooster, which is per runqueue. */
 	struct ovb_deboost_state deboost;
 	u64 counts[OVB_COUNTS];
@@ -168,6 +175,9 @@ struct {
 
 /* Virtual time of each LLC's queue: the latest of its CPUs'. */
 u64 llc_vtime[OVB_MAX_LLCS];
+
+/* When each LLC's queue was last searched for whoever has waited for too long. */
+u64 llc_looked_at[OVB_MAX_LLCS];
 
 /* The VM whose vCPUs an LLC runs together, and until when. */
 struct gang_turn {

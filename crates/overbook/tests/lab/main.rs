@@ -147,6 +147,19 @@ fn a_scheduler_may_be_switched_and_killed_and_vms_get_on() {
     assert!(text(&output).contains("the kernel had no complaint"), "{}", text(&output));
 }
 
+/// The least weight beside the greatest waits for its share, or for no longer than it is told to.
+#[test]
+fn nobody_waits_for_ever() {
+    let report = run(&scenario("overdue.toml"), &["--kernel", "6.18"]);
+    let overdue = |variant: &str| {
+        let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
+        run.extra["overbook: overdue"]
+    };
+    assert_eq!(overdue("shares"), 0.0);
+    assert!(overdue("patient") > 0.0);
+    assert!(vm(&report, "patient", "least").work > 0, "it went first and did nothing");
+}
+
 /// Oversubscribed and contended: spins, exits and yields.
 #[test]
 fn contention_is_seen_by_the_counters() {
