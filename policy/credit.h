@@ -14,9 +14,6 @@
 #include "math.h"
 #include "vtime.h"
 
-/* At most one forced reschedule per runqueue in this time; the credit itself is not limited. */
-#define OVB_CREDIT_RESCHED_INTERVAL_NS 6000000ull
-
 /* Lag that a credited target ends with, ns of virtual time: at least 1, at most one slice. */
 static inline ovb_u64 ovb_credit_margin(ovb_u64 weighted_slice, ovb_u32 nr_queued)
 {

@@ -23,7 +23,8 @@ static inline int ovb_eligible(ovb_u64 vtime, ovb_u64 now)
 
 /*
  * Moves an eligible yielder to its deadline, and that by one weighted slice. Returns nonzero if it
- * moved. The shift is at most one weighted slice, since a deadline lies at most that far ahead.
+ * moved. The shift is at most as far as the deadline lies ahead: a weighted slice, two for who gave
+ * up a turn.
  */
 static inline int ovb_forfeit(struct ovb_place *place, ovb_u64 now, ovb_u64 weighted_slice)
 {

@@ -69,7 +69,7 @@ pub struct Options {
     /// Tell the scheduler that is running which CPUs to prefer (0-3,8), or `auto` to have it choose again; load nothing
     #[arg(long, value_name = "CPUS")]
     pub preferred: Option<String>,
-    /// Append what the monitor sees to a file
+    /// Write what the monitor sees to a file
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
     /// Print what the governor would have done with a recorded file; load nothing

@@ -150,7 +150,7 @@ pub struct HostStats {
     pub outside: u64,
     #[stat(desc = "running tasks moved off a CPU that had lost preference")]
     pub pushed: u64,
-    #[stat(desc = "vCPUs queued with a share of siblings that do not want to run (--vm-shares)")]
+    #[stat(desc = "times that a vCPU was placed with a share of siblings that do not want to run (--vm-shares)")]
     pub shared: u64,
     #[stat(desc = "tasks that had waited for --patience-ms and went before others")]
     pub overdue: u64,

@@ -62,7 +62,7 @@ const HOST: [Column<HostStats>; 10] = [
     ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
     ("overbook_host_plain_yields", "yields without a target", |s| s.plain_yield),
     ("overbook_host_gang_picks", "vCPUs picked since siblings of theirs run", |s| s.gang),
-    ("overbook_host_vcpus_shared", "vCPUs queued with a share of siblings that do not want to run", |s| {
+    ("overbook_host_vcpus_shared", "times that a vCPU was placed with a share of siblings that do not want to run", |s| {
         s.shared
     }),
     ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),

@@ -11,13 +11,13 @@ use tempfile::TempDir;
 const ELSEWHERE: [(&str, &str); 9] = [
     ("make lab", "ring 2 runs its scenarios' like"),
     ("make test", ".ci/run"),
-    ("make deb", "tests/packaging.rs"),
-    ("overbook lab guest", "tests/lab.rs"),
-    ("overbook lab soak", "tests/lab.rs"),
-    ("overbook lab run", "tests/lab.rs"),
+    ("make deb", "tests/lab/deb.rs"),
+    ("overbook lab guest", "tests/lab/main.rs"),
+    ("overbook lab soak", "tests/lab/main.rs"),
+    ("overbook lab run", "tests/lab/main.rs"),
     ("overbook lab kernels", "make ring2"),
     ("overbook lab observe", "by hand: it made tests/data/recording.jsonl"),
-    ("overbook generate", "tests/packaging.rs"),
+    ("overbook generate", "tests/lab/deb.rs"),
 ];
 
 fn root() -> PathBuf {

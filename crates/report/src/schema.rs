@@ -46,9 +46,9 @@ pub struct ScenarioInfo {
     pub seed: u64,
     /// vCPUs of all VMs divided by host CPUs.
     pub overcommit: f64,
-    /// `free`, `pinned`, `pooled`.
+    /// Where vCPUs may run, in words: `free`, `pinned 1:1`, or pools of so many CPUs.
     pub placement: String,
-    /// `flat`, `per-vm`, `per-vcpu`.
+    /// `flat`, `per-vm`, `per-vcpu (libvirt)`.
     pub cgroups: String,
     /// Factor by which slices, windows and guest sections were stretched together.
     pub dilation: f64,
@@ -69,7 +69,7 @@ pub struct MachineInfo {
     pub nodes: u32,
     /// Threads per core.
     pub smt: u32,
-    /// `tcg-icount`, `tcg`, `kvm`, or `native` for `overbook bench`.
+    /// `tcg-icount`, `tcg-parallel`, `tcg-single`, `kvm`, or `native` for `overbook bench`.
     pub accel: String,
     /// Version line of the emulator, empty when native.
     pub emulator: String,
@@ -202,7 +202,7 @@ pub struct VcpuResult {
     pub run_ns: u64,
     /// Runnable but waiting for a CPU.
     pub queued_ns: u64,
-    /// Steal time that KVM reported to the guest.
+    /// Steal time that KVM reported to the guest; of Linux guests, how long the vCPU waited in the host's queues.
     pub steal_ns: u64,
     /// Context switches: it slept.
     pub voluntary_switches: u64,

@@ -13,10 +13,11 @@
 #define OVB_MAX_VMS  1024
 /* vCPUs of all VMs. */
 #define OVB_MAX_ALL_VCPUS 8192
-/* vCPUs of one VM that are told apart, by vCPU id; a power of two. Others get what KVM chooses. */
+/* vCPUs of one VM that are told apart, by vCPU id; a power of two. Others are targets only if KVM
+ * chooses them. */
 #define OVB_MAX_VCPUS 256
 
-/* Who runs after a directed yield (design.md, "Who runs next"). */
+/* Who runs after a directed yield (docs/policies.md). */
 enum ovb_yield_policy {
 	OVB_YIELD_FORFEIT = 0,
 	OVB_YIELD_DEBOOST = 1,
@@ -70,7 +71,7 @@ enum ovb_count {
 	OVB_COUNT_OUTSIDE,
 	/* Running tasks moved off a CPU that had lost preference. */
 	OVB_COUNT_PUSHED,
-	/* vCPUs queued with a share of siblings that do not want to run. */
+	/* Times that a vCPU was placed with a share of siblings that do not want to run. */
 	OVB_COUNT_SHARED,
 	/* Tasks that had waited for so long that they went before others. */
 	OVB_COUNT_OVERDUE,
@@ -88,7 +89,7 @@ struct ovb_vm_stats {
 	/* Asked ones whose target was elsewhere: another LLC's queue, or one CPU's own. */
 	unsigned long long other_queue;
 	/* Asked ones whose target could not be moved: not queued (any more), or not allowed here.
-	 */
+	 * Not counted under hand-off, which looks for another. */
 	unsigned long long refused;
 	/* Targets by tier: chosen instead of whom KVM chose, or without KVM's choosing anybody;
 	 * those that then ran; and after how many of these the spinner made progress. */

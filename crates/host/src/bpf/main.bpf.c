@@ -15,10 +15,9 @@
  * The terms.
  *   turn      what a task may run before others are asked again; slice_ns unless it was granted.
  *   vtime     time that a task has run, weighted (policy/weight.h).
- *   deadline  vtime plus a weighted slice: the order of the queues.
- *   clock     the vtime that tasks are compared with: of an LLC, or of a CPU for tasks that may not
- *             run everywhere.
- *   grant     ns that somebody else pays.
+ *   deadline  vtime plus what the task asks for, weighted (policy/request.h), and a slice more for
+ * who gave up a turn: the order of the queues. clock     the vtime that tasks are compared with: of
+ * an LLC, or of a CPU for tasks that may not run everywhere. grant     ns that somebody else pays.
  *   LLC queue a DSQ per last-level cache; CPU queue, a DSQ per CPU for tasks that can run nowhere
  *             else. A CPU compares the heads of both. SCHED_IDLE tasks have queues of their own,
  *             which are served when these are empty, or when somebody has waited for too long.
@@ -26,8 +25,9 @@
  * A chain of yields on one CPU ends with the turn that it began in, plus one least grant; then the
  * queues are asked, and waiters outside the VM have their turn.
  *
- * A yield never earns time: virtual times move backwards only by refunds of what was prepaid, and
- * lag is granted at wake-ups only, one slice of it.
+ * Under hand-off a yield never earns time: virtual times move backwards only by refunds of what was
+ * prepaid. (The rule `credit` moves its target's.) place() bounds lag: to one slice after a sleep,
+ * to LAG_SLICES after a wait.
  */
 #include <scx/common.bpf.h>
 
@@ -43,6 +43,7 @@ UEI_DEFINE(uei);
 #include "taken.bpf.h"
 #include "wake.bpf.h"
 #include "yield.bpf.h"
+#include "dispatch.bpf.h"
 
 s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
 {
@@ -118,178 +119,6 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	notify(p, taskc, cpu, woken, bound);
 }
 
-/* Moves the first of the queues of other LLCs that has a task for this CPU. */
-static bool steal(u32 llc)
-{
-	u32 i;
-
-	bpf_for (i, 1, nr_llcs) {
-		u32 other = llc + i;
-
-		if (other >= nr_llcs)
-			other -= nr_llcs;
-		if (scx_bpf_dsq_move_to_local(llc_dsq(other), 0)) {
-			count(OVB_COUNT_STEAL_LLC);
-			return true;
-		}
-	}
-	return false;
-}
-
-/* VM of the first task in a queue, 0 if it is no vCPU. */
-static __noinline u32 first_vm(u64 dsq)
-{
-	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
-	struct task_ctx *taskc;
-
-	if (!first)
-		return 0;
-	taskc = task_ctx(first);
-	return taskc ? taskc->vm : 0;
-}
-
-/* Runs the first SCHED_IDLE task of a queue if it has waited for so long that others must wait now;
- * or at once. */
-static bool run_idle_class(u64 dsq, u64 patience_ns)
-{
-	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(idle_dsq(dsq));
-	struct task_ctx *taskc;
-
-	if (!first)
-		return false;
-	taskc = task_ctx(first);
-	if (patience_ns) {
-		if (!taskc || scx_bpf_now() - taskc->queued_since < patience_ns)
-			return false;
-		count(OVB_COUNT_IDLE_OVERDUE);
-	}
-	return scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0);
-}
-
-/* So many tasks are looked at, and so often, ns, for one that has waited for too long. */
-#define OVERDUE_SCAN  64
-#define OVERDUE_EVERY 1000000000
-
-/*
- * Runs a task that has waited for patience_ns. With shares by weight, one of the least weight
- * beside very many others waits for long, maybe in a section that others wait for, and the kernel's
- * watchdog ends a scheduler under which anything waits for 30 s. Who is overtaken all the time is
- * among the last of its queue.
- */
-static bool run_overdue(s32 cpu, u64 dsq, u64 *looked_at)
-{
-	struct bpf_iter_scx_dsq it;
-	u64 now = scx_bpf_now();
-	bool moved = false;
-	u32 i;
-
-	if (!patience_ns || now - *looked_at < OVERDUE_EVERY)
-		return false;
-	*looked_at = now;
-	if (!bpf_iter_scx_dsq_new(&it, dsq, SCX_DSQ_ITER_REV)) {
-		bpf_for (i, 0, OVERDUE_SCAN) {
-			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
-			struct task_ctx *taskc;
-
-			if (!p)
-				break;
-			taskc = task_ctx(p);
-			if (!taskc || now - taskc->queued_since < patience_ns ||
-			    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
-				continue;
-			scx_bpf_dsq_move_set_slice(&it, slice_ns);
-			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
-			taskc->overdue = moved;
-			break;
-		}
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	if (moved)
-		count(OVB_COUNT_OVERDUE);
-	return moved;
-}
-
-/* Whoever runs by his deadline carries the clocks along. */
-static void advance_clocks(struct task_struct *p, const struct task_ctx *taskc,
-			   struct cpu_ctx *cpuc, s32 cpu)
-{
-	cpuc->vtime = ovb_vtime_max(cpuc->vtime, taskc->vtime);
-	if (p->nr_cpus_allowed >= nr_cpus) {
-		u64 *clock = &llc_vtime[bounded(llc_of(cpu), OVB_MAX_LLCS)];
-
-		*clock = ovb_vtime_max(*clock, taskc->vtime);
-	}
-}
-
-/* Lets `prev` go on with a new turn. Clocks and deadline move as if it had been queued and picked:
- * who wakes up meanwhile is compared with what it has run, and not with what it had when it began.
- */
-static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc,
-			 s32 cpu)
-{
-	charge(prev, prevc, scx_bpf_now());
-	prevc->deadline = prevc->vtime + weighted(prevc, slice_ns);
-	prevc->turn_ns = slice_ns;
-	prevc->overtime = false;
-	cpuc->deadline = prevc->deadline;
-	/* Somebody may have claimed this CPU and then run elsewhere; there is no switch that would
-	 * tell. */
-	if (prevc->idle_class)
-		mark_soft_idle(cpu, true);
-	else
-		advance_clocks(prev, prevc, cpuc, cpu);
-	scx_bpf_task_set_slice(prev, slice_ns);
-}
-
-/* So many tasks are looked at for one that must not stay in an LLC's queue. */
-#define RESCUES 64
-
-/* Takes a task out of an LLC's queue that was put there while this CPU was preferred, and may run
- * on no CPU that still is: nobody who serves that queue could. */
-static bool rescue(s32 cpu, u64 dsq)
-{
-	struct bpf_iter_scx_dsq it;
-	bool moved = false;
-	u32 i;
-
-	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
-		bpf_for (i, 0, RESCUES) {
-			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
-
-			if (!p)
-				break;
-			if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || preferred_cpu(p, cpu) >= 0)
-				continue;
-			scx_bpf_dsq_move_set_slice(&it, slice_ns);
-			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
-			break;
-		}
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	return moved;
-}
-
-/* A CPU that is not preferred runs what can run nowhere else. */
-static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prevc,
-			struct cpu_ctx *cpuc)
-{
-	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
-	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || rescue(cpu, llc_dsq(llc_of(cpu))))
-		return;
-	if (prevc && !is_bound(prev, cpu)) {
-		/* Nothing else here: it is queued, and so goes to others. */
-		count(OVB_COUNT_PUSHED);
-		run_idle_class(cpu_dsq(cpu), 0);
-		return;
-	}
-	if (prevc && !prevc->idle_class) {
-		keep_running(prev, prevc, cpuc, cpu);
-		return;
-	}
-	if (!run_idle_class(cpu_dsq(cpu), 0) && prevc)
-		keep_running(prev, prevc, cpuc, cpu);
-}
-
 void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
@@ -305,16 +134,14 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		run_outside(cpu, prev, prevc, cpuc);
 		return;
 	}
-	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
-	    run_idle_class(llc_dsq(llc), idle_patience_ns) ||
-	    run_overdue(cpu, cpu_dsq(cpu), &cpuc->looked_at) ||
-	    run_overdue(cpu, llc_dsq(llc), &llc_looked_at[bounded(llc, OVB_MAX_LLCS)]))
+	if (run_waiter(cpu, llc, cpuc))
 		return;
 	if (run_nominee(cpu, cpuc, prev))
 		return;
 	has_shared = first_deadline(llc_dsq(llc), &shared);
-	has_own = first_deadline(cpu_dsq(cpu), &own);
-	shared_vm = has_shared ? first_vm(llc_dsq(llc)) : 0;
+	/* Empty, mostly, and that is cheaper to ask. */
+	has_own = scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0 && first_deadline(cpu_dsq(cpu), &own);
+	shared_vm = has_shared && gang_choice ? first_vm(llc_dsq(llc)) : 0;
 	if (shared_vm && (!has_own || !ovb_vtime_before(own, shared)) && run_gang(llc, shared))
 		return;
 	if (prevc && !prevc->yielded && !prevc->idle_class && (has_shared || has_own)) {

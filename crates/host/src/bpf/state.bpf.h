@@ -159,7 +159,7 @@ struct cpu_ctx {
 	u32 nominator;
 	u32 nominee_tier;
 	u64 nominated_at;
-	/* When this CPU's queue was last searched for whoever has waited for too long. */
+	/* When this CPU last looked for whoever has waited for too long. */
 	u64 looked_at;
 	/* State of the published debooster, which is per runqueue. */
 	struct ovb_deboost_state deboost;
@@ -173,11 +173,8 @@ struct {
 	__type(value, struct cpu_ctx);
 } cpu_ctxs SEC(".maps");
 
-/* Virtual time of each LLC's queue: the latest of its CPUs'. */
+/* Virtual time of each LLC's queue: the latest of those picked that may run anywhere. */
 u64 llc_vtime[OVB_MAX_LLCS];
-
-/* When each LLC's queue was last searched for whoever has waited for too long. */
-u64 llc_looked_at[OVB_MAX_LLCS];
 
 /* The VM whose vCPUs an LLC runs together, and until when. */
 struct gang_turn {
