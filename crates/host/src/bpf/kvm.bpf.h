@@ -114,24 +114,22 @@ static __always_inline bool see_interrupts(struct task_struct *p, struct interru
 	return seen->regs;
 }
 
-/* Whether the vCPU of a thread has an interrupt to take as soon as it runs. */
+/* Whether the vCPU of a thread has an interrupt to take as soon as it runs. One read each: this is
+ * asked of several siblings at every yield. */
 static bool has_pending_interrupt(struct task_struct *p)
 {
+	u32 requests[4 * APIC_WORDS], pending = 0, i;
 	struct interrupts seen = {};
-	u64 posts = 0;
-	u32 word, i;
+	u64 posts[4];
 
 	if (!see_interrupts(p, &seen))
 		return false;
-	bpf_for (i, 0, APIC_WORDS) {
-		if (!bpf_probe_read_kernel(&word, sizeof(word), seen.regs + APIC_IRR + i * 16) &&
-		    word)
-			return true;
-		if (seen.pir && i % 2 &&
-		    !bpf_probe_read_kernel(&posts, sizeof(posts), seen.pir + i / 2 * 8) && posts)
-			return true;
-	}
-	return false;
+	if (!bpf_probe_read_kernel(requests, sizeof(requests), seen.regs + APIC_IRR))
+		for (i = 0; i < APIC_WORDS; i++)
+			pending |= requests[4 * i];
+	if (seen.pir && !bpf_probe_read_kernel(posts, sizeof(posts), seen.pir))
+		pending |= !!(posts[0] | posts[1] | posts[2] | posts[3]);
+	return pending;
 }
 
 /* What the local APIC says of a vector; see enum ovb_apic_state. */

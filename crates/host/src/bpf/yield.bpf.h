@@ -392,7 +392,8 @@ static bool run_nominee(s32 cpu, struct cpu_ctx *cpuc, struct task_struct *prev)
 	if (prev && prev->pid == cpuc->nominator && now - cpuc->nominated_at < NOMINATION_NS &&
 	    toc->queued_since && may_run_on(to, cpu)) {
 		earliest = toc->deadline;
-		first_deadline(dsq, &earliest);
+		if (policy == OVB_YIELD_STRICT)
+			first_deadline(dsq, &earliest);
 		if (rule_accepts(policy, toc, clock_of(to, cpu), earliest))
 			delivered = take_from_queue(to, toc->dsq, toc->turn_ns);
 	}
