@@ -150,10 +150,14 @@ pub struct HostStats {
     pub outside: u64,
     #[stat(desc = "running tasks moved off a CPU that had lost preference")]
     pub pushed: u64,
-    #[stat(desc = "times that a vCPU was placed with a share of siblings that do not want to run (--vm-shares)")]
+    #[stat(
+        desc = "times that a vCPU was placed with a share of siblings that do not want to run (--vm-shares)"
+    )]
     pub shared: u64,
     #[stat(desc = "tasks that had waited for --patience-ms and went before others")]
     pub overdue: u64,
+    #[stat(desc = "tasks queued before others, as they were preempted inside an RCU read section")]
+    pub in_rcu: u64,
     #[stat(desc = "VMs that were seen")]
     pub vms: BTreeMap<u32, VmStats>,
     #[stat(desc = "the scheduler's BPF programs, with --costs")]
@@ -162,7 +166,7 @@ pub struct HostStats {
 
 impl HostStats {
     /// The host's counters, each with its `enum ovb_count`.
-    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 14] {
+    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 15] {
         [
             (&mut self.direct, intf::ovb_count_OVB_COUNT_DIRECT),
             (&mut self.queued_llc, intf::ovb_count_OVB_COUNT_QUEUED_LLC),
@@ -178,6 +182,7 @@ impl HostStats {
             (&mut self.pushed, intf::ovb_count_OVB_COUNT_PUSHED),
             (&mut self.shared, intf::ovb_count_OVB_COUNT_SHARED),
             (&mut self.overdue, intf::ovb_count_OVB_COUNT_OVERDUE),
+            (&mut self.in_rcu, intf::ovb_count_OVB_COUNT_IN_RCU),
         ]
     }
 

@@ -54,7 +54,7 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 10] = [
+const HOST: [Column<HostStats>; 11] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", |s| s.queued_llc + s.queued_cpu + s.queued_idle),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
@@ -62,10 +62,17 @@ const HOST: [Column<HostStats>; 10] = [
     ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
     ("overbook_host_plain_yields", "yields without a target", |s| s.plain_yield),
     ("overbook_host_gang_picks", "vCPUs picked since siblings of theirs run", |s| s.gang),
-    ("overbook_host_vcpus_shared", "times that a vCPU was placed with a share of siblings that do not want to run", |s| {
-        s.shared
-    }),
+    (
+        "overbook_host_vcpus_shared",
+        "times that a vCPU was placed with a share of siblings that do not want to run",
+        |s| s.shared,
+    ),
     ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),
+    (
+        "overbook_host_in_rcu",
+        "tasks queued before others, as they were preempted inside an RCU read section",
+        |s| s.in_rcu,
+    ),
     ("overbook_host_idle_overdue", "SCHED_IDLE tasks that went before others", |s| s.idle_overdue),
 ];
 

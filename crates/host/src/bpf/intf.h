@@ -75,6 +75,8 @@ enum ovb_count {
 	OVB_COUNT_SHARED,
 	/* Tasks that had waited for so long that they went before others. */
 	OVB_COUNT_OVERDUE,
+	/* Tasks queued before others, as they were preempted inside an RCU read section. */
+	OVB_COUNT_IN_RCU,
 	OVB_COUNTS,
 };
 

@@ -68,6 +68,14 @@ static u64 clock_of(const struct task_struct *p, s32 cpu)
 	return cpuc ? cpuc->vtime : 0;
 }
 
+/* Preempted inside an RCU read section: the kernel notes it when it switches. (The depth itself
+ * would mislead, as this program runs inside such a section of the task that it is asked about.) */
+static bool in_rcu_section(const struct task_struct *p)
+{
+	return bpf_core_field_exists(p->rcu_read_unlock_special) &&
+	       p->rcu_read_unlock_special.b.blocked;
+}
+
 /* Brings a task that is about to be queued to its place. Sleeping earns one slice of lag, at most;
  * waiting earns what it earned. */
 static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken)
@@ -96,6 +104,15 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 	if (taskc->gave_up)
 		taskc->deadline += lag;
 	taskc->gave_up = false;
+	/* Of little weight it would wait there for long, and all who wait for a grace period with
+	 * it: the kernel complained of stalls. It goes before others until it is out. */
+	if (ovb_vtime_before(now, taskc->deadline) && in_rcu_section(p)) {
+		taskc->deadline = now;
+		taskc->overdue = true;
+		count(OVB_COUNT_IN_RCU);
+	} else {
+		taskc->overdue = false;
+	}
 }
 
 /* Deadline of the first task in a queue; false if there is none. Not inlined: the compiler would

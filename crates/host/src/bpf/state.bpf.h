@@ -132,7 +132,8 @@ struct task_ctx {
 	bool gave_up;
 	/* Runs on a grant that nobody's turn covers. */
 	bool overtime;
-	/* It waited for too long, and has a turn that is not its own by virtual time. */
+	/* It waited for too long, or is in an RCU section: its next turn is not its own by virtual
+	 * time. */
 	bool overdue;
 	/* Its VM counts it as one that wants to run. */
 	bool wants;
