@@ -151,7 +151,8 @@ struct {
 struct cpu_ctx {
 	/* Virtual time of this CPU: that of whoever was picked by deadline last. */
 	u64 vtime;
-	/* Deadline of the running task, when it began to run, and its VM. */
+	/* Deadline of the running task, this CPU's clock if it was overdue, so that nobody preempts
+	 * it; when it began to run, and its VM. */
 	u64 deadline;
 	u64 since;
 	u32 vm;
@@ -162,7 +163,7 @@ struct cpu_ctx {
 	u64 nominated_at;
 	/* When this CPU last looked for whoever has waited for too long. */
 	u64 looked_at;
-	/* State of the published debooster, which is per runqueue. */
+	/* State of the debooster, mended (policy/deboost.h), which is per runqueue. */
 	struct ovb_deboost_state deboost;
 	u64 counts[OVB_COUNTS];
 };
