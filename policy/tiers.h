@@ -14,18 +14,21 @@ enum ovb_tier {
 	OVB_TIER_NONE = 0,
 	/* It waited, but so long ago that it may have got what it waited for. */
 	OVB_TIER_STALE = 1,
+	/* A receiver, or one with an interrupt to take, that waits itself: it would take the
+	 * interrupt and spin on, where one at work works on. */
+	OVB_TIER_CHAINED = 2,
 	/* Relaxed: preempted at work in user mode, or its own wait is over. */
-	OVB_TIER_ANY = 2,
+	OVB_TIER_ANY = 3,
 	/* Preempted at work in the kernel, where locks are held. */
-	OVB_TIER_KERNEL = 3,
+	OVB_TIER_KERNEL = 4,
 	/* It has an interrupt to take. */
-	OVB_TIER_INTERRUPT = 4,
+	OVB_TIER_INTERRUPT = 5,
 	/* The spinner has sent it an IPI that it has not handled. */
-	OVB_TIER_RECEIVER = 5,
-	OVB_TIERS = 6,
+	OVB_TIER_RECEIVER = 6,
+	OVB_TIERS = 7,
 };
 
-#define OVB_TIERS_ALL 0x3eu
+#define OVB_TIERS_ALL 0x7eu
 
 /* What is known of a candidate. */
 struct ovb_candidate {
@@ -49,12 +52,15 @@ static inline ovb_u32 ovb_tier_of(const struct ovb_candidate *c, ovb_u32 enabled
 {
 	if (!c->available)
 		return OVB_TIER_NONE;
+	if (c->waiting && !c->wait_over) {
+		if ((c->receiver || c->interrupt) && enabled & 1u << OVB_TIER_CHAINED)
+			return OVB_TIER_CHAINED;
+		return c->stale && enabled & 1u << OVB_TIER_STALE ? OVB_TIER_STALE : OVB_TIER_NONE;
+	}
 	if (c->receiver && enabled & 1u << OVB_TIER_RECEIVER)
 		return OVB_TIER_RECEIVER;
 	if (c->interrupt && enabled & 1u << OVB_TIER_INTERRUPT)
 		return OVB_TIER_INTERRUPT;
-	if (c->waiting && !c->wait_over)
-		return c->stale && enabled & 1u << OVB_TIER_STALE ? OVB_TIER_STALE : OVB_TIER_NONE;
 	if (!c->waiting && c->in_kernel && enabled & 1u << OVB_TIER_KERNEL)
 		return OVB_TIER_KERNEL;
 	return enabled & 1u << OVB_TIER_ANY ? OVB_TIER_ANY : OVB_TIER_NONE;

@@ -15,6 +15,7 @@ pub mod replace;
 pub mod scheduler;
 mod serve;
 pub mod stats;
+mod urgent;
 
 #[allow(
     missing_docs,

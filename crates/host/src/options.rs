@@ -100,6 +100,8 @@ pub enum Tier {
     Kernel,
     /// Those preempted elsewhere, or whose own wait is over
     Any,
+    /// Those whom the spinner, or anybody, has interrupted, but who wait themselves
+    Chained,
     /// Those who wait themselves, but have done so for long
     Stale,
     /// None of these: KVM's choice stands
@@ -108,11 +110,12 @@ pub enum Tier {
 
 impl Tier {
     /// The tiers as the scheduler counts them, with its numbers.
-    pub const COUNTED: [(Tier, u32); 5] = [
+    pub const COUNTED: [(Tier, u32); 6] = [
         (Tier::Receiver, intf::ovb_tier_OVB_TIER_RECEIVER),
         (Tier::Interrupt, intf::ovb_tier_OVB_TIER_INTERRUPT),
         (Tier::Kernel, intf::ovb_tier_OVB_TIER_KERNEL),
         (Tier::Any, intf::ovb_tier_OVB_TIER_ANY),
+        (Tier::Chained, intf::ovb_tier_OVB_TIER_CHAINED),
         (Tier::Stale, intf::ovb_tier_OVB_TIER_STALE),
     ];
 
@@ -155,8 +158,12 @@ pub struct Options {
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub protect_us: u64,
     /// The one waiter of a VM that spins on although no queued sibling can help it does so for this long, in µs
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub stay_us: u64,
+    /// A vCPU whose IPI is being handled keeps its CPU for this long since it sent it, in µs; then it goes to a sibling
+    /// at work, if there is one
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    pub answer_us: u64,
     /// A queued vCPU that had yielded this long ago, in µs, may have got what it waited for, and is worth a hand-off
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
     pub stale_us: u64,
@@ -179,8 +186,16 @@ pub struct Options {
     /// Forget IPIs after sixteen mean response times of their VM; at most --window-us
     #[arg(long)]
     pub adaptive_window: bool,
+    /// Receivers go before others even if they wait for something themselves
+    #[arg(long)]
+    pub receivers_first: bool,
     /// Siblings from which targets are chosen: any of these, or none
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "receiver,interrupt,kernel,any,stale")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "receiver,interrupt,kernel,any,chained,stale"
+    )]
     pub tiers: Vec<Tier>,
     /// Whether a VM's vCPUs run together, within an LLC and within their shares
     #[arg(long, value_enum, default_value = "off")]

@@ -7,6 +7,7 @@ use crate::kvm::Visibility;
 use crate::options::{Options, Relations, YieldPolicy};
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
 use crate::stats::{HostStats, VcpuStats, VmStats};
+use crate::urgent::urgently;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject, ProgramInput};
@@ -106,7 +107,6 @@ impl<'a> Scheduler<'a> {
         let data = self.data()?;
         data.slice_ns = ns(options.slice_us);
         data.least_grant_ns = ns(options.least_grant_us);
-        data.stay_ns = ns(options.stay_us);
         data.stale_ns = ns(options.stale_us);
         data.preempt_margin_ns = ns(options.preempt_margin_us);
         data.idle_patience_ns = ns(1_000_000);
@@ -125,6 +125,9 @@ impl<'a> Scheduler<'a> {
         // Zero at first, and so in the other section.
         let zeroes = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
         zeroes.protect_ns = ns(options.protect_us);
+        zeroes.stay_ns = ns(options.stay_us);
+        zeroes.answer_ns = ns(options.answer_us);
+        zeroes.receivers_first = options.receivers_first.into();
         zeroes.vm_shares = options.vm_shares.into();
         zeroes.adaptive_window = options.adaptive_window.into();
         self.switch(options.yield_policy)
@@ -143,9 +146,8 @@ impl<'a> Scheduler<'a> {
         self.tune(options)?;
         self.counting = options.costs.then(Counting::start).transpose()?;
         // Not by scx_utils' macro, which attaches the probes for good: the lab detaches them too.
-        let link =
-            self.skel.maps.overbook_ops.attach_struct_ops().context("the kernel refuses the scheduler");
-        self.link = Some(link?);
+        let link = urgently(|| self.skel.maps.overbook_ops.attach_struct_ops());
+        self.link = Some(link.context("the kernel refuses the scheduler")?);
         let progs = &self.skel.progs;
         let mut wanted = Vec::new();
         wanted.extend(taken_is_seen_at_switches().then_some(&progs.cpu_taken));

@@ -125,7 +125,7 @@ pub fn handoff_pays(left: u64, cost: u64) -> bool {
     unsafe { ffi::ovb_handoff_pays(left, cost) != 0 }
 }
 
-/// `tiers.h`: the highest of the enabled tiers that holds, 0 to 5.
+/// `tiers.h`: the highest of the enabled tiers that holds, 0 to 6.
 pub fn tier_of(candidate: &Candidate, enabled: u32) -> u32 {
     // SAFETY: as above.
     unsafe { ffi::ovb_tier_of(candidate, enabled) }

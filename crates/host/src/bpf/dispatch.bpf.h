@@ -85,9 +85,8 @@ static bool run_overdue(s32 cpu, u64 dsq, u64 now)
 			if (!taskc || now - taskc->queued_since < patience_ns ||
 			    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
 				continue;
-			scx_bpf_dsq_move_set_slice(&it, slice_ns);
-			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
-			taskc->overdue = moved;
+			moved = move_here(&it, p, slice_ns);
+			taskc->out_of_turn = moved;
 			break;
 		}
 	}
@@ -165,8 +164,7 @@ static bool rescue(s32 cpu, u64 dsq)
 				break;
 			if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || preferred_cpu(p, cpu) >= 0)
 				continue;
-			scx_bpf_dsq_move_set_slice(&it, slice_ns);
-			moved = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
+			moved = move_here(&it, p, slice_ns);
 			break;
 		}
 	}

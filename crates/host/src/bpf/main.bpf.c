@@ -209,7 +209,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 now = scx_bpf_now();
-	bool overdue;
+	bool out_of_turn;
 
 	if (!taskc || !cpuc)
 		return;
@@ -229,11 +229,11 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->yielded = false;
 	cpuc->vm = taskc->vm;
 	cpuc->since = taskc->idle_class ? 0 : now;
-	overdue = taskc->overdue;
-	taskc->overdue = false;
+	out_of_turn = taskc->out_of_turn;
+	taskc->out_of_turn = false;
 	/* Who runs on a sibling's account can wait no better than that one; who has waited for too
 	 * long must not be sent back at once. */
-	if (overdue)
+	if (out_of_turn)
 		cpuc->deadline = cpuc->vtime;
 	else if (!taskc->grant_ns)
 		cpuc->deadline = taskc->deadline;
@@ -242,7 +242,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 		return;
 	/* Who runs on somebody else's account, or out of turn, says nothing about whose turn it is.
 	 */
-	if (taskc->grant_ns || overdue)
+	if (taskc->grant_ns || out_of_turn)
 		return;
 	taskc->overtime = false;
 	if (taskc->vm)

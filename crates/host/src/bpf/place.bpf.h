@@ -106,12 +106,10 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 	taskc->gave_up = false;
 	/* Of little weight it would wait there for long, and all who wait for a grace period with
 	 * it: the kernel complained of stalls. It goes before others until it is out. */
-	if (ovb_vtime_before(now, taskc->deadline) && in_rcu_section(p)) {
+	taskc->out_of_turn = ovb_vtime_before(now, taskc->deadline) && in_rcu_section(p);
+	if (taskc->out_of_turn) {
 		taskc->deadline = now;
-		taskc->overdue = true;
 		count(OVB_COUNT_IN_RCU);
-	} else {
-		taskc->overdue = false;
 	}
 }
 

@@ -33,9 +33,14 @@ struct search {
 	/* Thread and tier of the best. */
 	u32 best_pid;
 	u32 best;
-	/* A receiver of the spinner's is running, or about to, or has just handled its IPI: the
-	 * spinner is being answered, or has been and does not know yet. */
+	/* A receiver of the spinner's has just handled its IPI, and the spinner may not know yet.
+	 */
 	bool answered;
+	/* One is running, or about to; so soon after the IPI that it is not worth a switch. */
+	bool answering;
+	bool answering_soon;
+	/* So the spinner shall go on. */
+	bool stays;
 	/* An IPI of the spinner's has not been handled. */
 	bool awaits;
 };
@@ -78,16 +83,21 @@ static bool available(struct task_struct *p, const struct task_ctx *taskc, s32 c
 	       ovb_handoff_pays(left, cross_llc_ns);
 }
 
-/* Moves a queued task to this CPU's local queue, from whichever queue holds it. */
+/* Moves a task of the queue that is walked to this CPU's local queue. */
+static bool move_here(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 turn_ns)
+{
+	scx_bpf_dsq_move_set_slice(it, turn_ns);
+	return scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL, 0);
+}
+
+/* The same for a task that is queued anywhere. */
 static bool take_from_queue(struct task_struct *p, u64 dsq, u64 turn_ns)
 {
 	struct bpf_iter_scx_dsq it;
 	bool taken = false;
 
-	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
-		scx_bpf_dsq_move_set_slice(&it, turn_ns);
-		taken = scx_bpf_dsq_move(&it, p, SCX_DSQ_LOCAL, 0);
-	}
+	if (!bpf_iter_scx_dsq_new(&it, dsq, 0))
+		taken = move_here(&it, p, turn_ns);
 	bpf_iter_scx_dsq_destroy(&it);
 	return taken;
 }
@@ -118,6 +128,19 @@ static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
 	return true;
 }
 
+/* What is known of a queued task that waited when it left its CPU. */
+static void look_at_wait(struct ovb_candidate *c, const struct task_ctx *taskc,
+			 const struct search *s)
+{
+	if (receivers_first && (c->receiver || c->interrupt))
+		return;
+	c->waiting = taskc->spun_at != 0;
+	if (!c->waiting)
+		return;
+	c->wait_over = wait_is_over(taskc, s->now, s->window);
+	c->stale = !taskc->awaits_ipi && s->now - taskc->spun_at > stale_ns;
+}
+
 /* Compares a sibling with the best so far. */
 __noinline int consider(u32 pid, u32 receiver)
 {
@@ -135,15 +158,10 @@ __noinline int consider(u32 pid, u32 receiver)
 	taskc = task_ctx(p);
 	if (taskc && available(p, taskc, s->cpu, s->left)) {
 		c.available = 1;
-		c.waiting = taskc->spun_at != 0;
-		if (!receiver) {
+		if (!receiver)
 			c.interrupt = has_pending_interrupt(p);
-			c.in_kernel = !c.waiting && preempted_in_kernel(p);
-		}
-		if (c.waiting && !c.interrupt) {
-			c.wait_over = wait_is_over(taskc, s->now, s->window);
-			c.stale = !taskc->awaits_ipi && s->now - taskc->spun_at > stale_ns;
-		}
+		look_at_wait(&c, taskc, s);
+		c.in_kernel = !receiver && !c.waiting && preempted_in_kernel(p);
 		tier = ovb_tier_of(&c, tiers);
 		if (tier > s->best) {
 			s->best = tier;
@@ -194,12 +212,20 @@ __noinline int consider_relation(u32 index)
 		slot->used = 0;
 	} else {
 		s->awaits = true;
-		if (runs_soon(p, taskc))
-			s->answered = true;
-		else if (available(p, taskc, s->cpu, s->left) && s->best < OVB_TIER_RECEIVER &&
-			 tiers & 1 << OVB_TIER_RECEIVER) {
-			s->best = OVB_TIER_RECEIVER;
-			s->best_pid = pid;
+		if (runs_soon(p, taskc)) {
+			s->answering = true;
+			if (ovb_within(slot->sent_at, s->now, answer_ns))
+				s->answering_soon = true;
+		} else if (available(p, taskc, s->cpu, s->left)) {
+			struct ovb_candidate c = {.available = 1, .receiver = 1};
+			u32 tier;
+
+			look_at_wait(&c, taskc, s);
+			tier = ovb_tier_of(&c, tiers);
+			if (tier > s->best) {
+				s->best = tier;
+				s->best_pid = pid;
+			}
 		}
 	}
 	bpf_task_release(p);
@@ -304,8 +330,13 @@ __noinline int choose(u32 kvm_choice)
 		return 0;
 	}
 	consider_receivers(s, vmc);
-	if (s->best == OVB_TIER_RECEIVER || s->answered)
+	if (s->best == OVB_TIER_RECEIVER)
 		return 0;
+	if (s->answering_soon || (s->answered && !s->awaits)) {
+		s->best = OVB_TIER_NONE;
+		s->stays = true;
+		return 0;
+	}
 	consider(kvm_choice, 0);
 	if (s->best < OVB_TIER_INTERRUPT)
 		consider_some(INTERRUPTED);
@@ -313,6 +344,12 @@ __noinline int choose(u32 kvm_choice)
 		consider_some(AT_WORK);
 	if (s->best < OVB_TIER_ANY)
 		consider_some(WAITING);
+	/* It will not wait for long, so it leaves only for somebody who works, or whom it waits
+	 * for. */
+	if (s->answering && s->best < OVB_TIER_CHAINED) {
+		s->best = OVB_TIER_NONE;
+		s->stays = true;
+	}
 	vmc->next = bounded(vmc->next + 1, OVB_MAX_VCPUS);
 	return 0;
 }

@@ -41,7 +41,12 @@ volatile u64 preempt_margin_ns = 500000;
 volatile u64 protect_ns;
 
 /* The one waiter of a VM that spins on although nobody can help it does so for this long, ns. */
-volatile u64 stay_ns = 200000;
+volatile u64 stay_ns;
+/* A sender whose receivers run keeps its CPU for so long since it sent, ns; then it goes to a
+ * sibling at work. */
+volatile u64 answer_ns;
+/* Receivers, and who has an interrupt to take, count as at work even if they wait themselves. */
+volatile u32 receivers_first;
 /* A queued vCPU that had yielded this long ago may have got what it waited for, ns. */
 volatile u64 stale_ns = 1000000;
 
@@ -132,9 +137,9 @@ struct task_ctx {
 	bool gave_up;
 	/* Runs on a grant that nobody's turn covers. */
 	bool overtime;
-	/* It waited for too long, or is in an RCU section: its next turn is not its own by virtual
-	 * time. */
-	bool overdue;
+	/* Its next turn is not its own by virtual time: it waited for too long, or is in an RCU
+	 * section. */
+	bool out_of_turn;
 	/* Its VM counts it as one that wants to run. */
 	bool wants;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
@@ -151,8 +156,8 @@ struct {
 struct cpu_ctx {
 	/* Virtual time of this CPU: that of whoever was picked by deadline last. */
 	u64 vtime;
-	/* Deadline of the running task, this CPU's clock if it was overdue, so that nobody preempts
-	 * it; when it began to run, and its VM. */
+	/* Deadline of the running task, this CPU's clock if it came out of turn, so that nobody
+	 * preempts it; when it began to run, and its VM. */
 	u64 deadline;
 	u64 since;
 	u32 vm;

@@ -100,6 +100,8 @@ static bool stay(struct task_struct *from, struct vm_ctx *vmc, s32 cpu, u64 now)
 {
 	u32 running = vmc->at.alive - nr_queued_vcpus(vmc), llc = llc_of(cpu);
 
+	if (!stay_ns)
+		return false;
 	/* On a CPU that it cannot leave, its share is what others there leave to it. */
 	if (is_pinned(from) && scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0)
 		return false;
@@ -220,7 +222,7 @@ __noinline int direct(u32 kvm_choice)
 		if (s->best_pid != kvm_choice)
 			bump(stats->tier_tried, s->best);
 		fromc->helped_by = s->best;
-	} else if (s->answered) {
+	} else if (s->stays) {
 		stats->awaited++;
 		return STAY;
 	} else if (policy != OVB_YIELD_HANDOFF) {

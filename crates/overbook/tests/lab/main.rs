@@ -124,7 +124,7 @@ fn every_tier_delivers() {
         let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
         run.extra[&format!("overbook: VMs {tier} delivered")]
     };
-    for tier in ["receiver", "interrupt", "kernel", "any", "stale"] {
+    for tier in ["receiver", "interrupt", "kernel", "any", "chained", "stale"] {
         // With all tiers on, who has an interrupt to take mostly is a receiver of the spinner's, and who is at work is so
         // in the guest's kernel, where all but one of these guests stay.
         let used = match tier {
