@@ -38,6 +38,13 @@ static inline ovb_u64 ovb_handoff_grant(ovb_u64 left, ovb_u64 least, ovb_u64 sli
 	return left > slice ? slice : left;
 }
 
+/* ns of a grant that the yielder pays: all, but at most `least` if the target shall only take an
+ * interrupt. What it does then in the rest of the turn is its own. */
+static inline ovb_u64 ovb_handoff_price(ovb_u64 grant, ovb_u64 least, ovb_u32 interrupt)
+{
+	return interrupt && grant > least ? least : grant;
+}
+
 /* Nonzero if who runs on such a grant is in overtime. */
 static inline ovb_u32 ovb_handoff_overtime(ovb_u64 left, ovb_u64 least, ovb_u32 overtime)
 {

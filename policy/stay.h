@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Whether a waiter that nobody can help may spin on (ours). Spinning on, it takes a lock as soon as
- * it is free; and it burns time. That is free as long as the VM runs no more vCPUs than its share
- * of CPUs: what it does not use in time, it could not use later either. Beyond, it is at the
- * expense of the sibling that does the work.
+ * it is free; and it burns time. Beyond the VM's share of CPUs that is at the expense of the
+ * sibling that does the work; within it, of what the VM could do later, as waiting is not
+ * forgotten.
  */
 #ifndef OVERBOOK_POLICY_STAY_H
 #define OVERBOOK_POLICY_STAY_H

@@ -19,7 +19,7 @@ enum ovb_tier {
 	OVB_TIER_CHAINED = 2,
 	/* Relaxed: preempted at work in user mode, or its own wait is over. */
 	OVB_TIER_ANY = 3,
-	/* Preempted at work in the kernel, where locks are held. */
+	/* Preempted at work in the kernel, where locks are held, or its own wait there is over. */
 	OVB_TIER_KERNEL = 4,
 	/* It has an interrupt to take. */
 	OVB_TIER_INTERRUPT = 5,
@@ -37,7 +37,7 @@ struct ovb_candidate {
 	/* An open relation leads from the spinner to it. */
 	ovb_u32 receiver;
 	ovb_u32 interrupt;
-	/* Preempted in the guest's kernel. */
+	/* It left its CPU in the guest's kernel. */
 	ovb_u32 in_kernel;
 	/* It left its CPU since it waited itself. */
 	ovb_u32 waiting;
@@ -61,7 +61,7 @@ static inline ovb_u32 ovb_tier_of(const struct ovb_candidate *c, ovb_u32 enabled
 		return OVB_TIER_RECEIVER;
 	if (c->interrupt && enabled & 1u << OVB_TIER_INTERRUPT)
 		return OVB_TIER_INTERRUPT;
-	if (!c->waiting && c->in_kernel && enabled & 1u << OVB_TIER_KERNEL)
+	if (c->in_kernel && enabled & 1u << OVB_TIER_KERNEL)
 		return OVB_TIER_KERNEL;
 	return enabled & 1u << OVB_TIER_ANY ? OVB_TIER_ANY : OVB_TIER_NONE;
 }

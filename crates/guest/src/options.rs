@@ -57,6 +57,9 @@ pub struct Options {
     /// A task that wakes up preempts nobody who has run for less than this, in µs
     #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub protect_us: u64,
+    /// Let tasks that run for a moment between two sleeps go before those that run for long, as `overbook host` does
+    #[arg(long)]
+    pub learn_requests: bool,
     /// Leave irqbalance alone
     #[arg(long)]
     pub no_irqbalance: bool,
@@ -148,6 +151,7 @@ impl Options {
         options.stretch = self.stretch;
         options.slice_us = self.slice_us;
         options.protect_us = self.protect_us;
+        options.equal_requests = !self.learn_requests;
         Ok(options)
     }
 }

@@ -48,6 +48,11 @@ impl Visibility {
         !matches!(self, Visibility::NoKvm | Visibility::Pending)
     }
 
+    /// Whether all IPIs' sends are seen.
+    pub fn all_sends(self) -> bool {
+        matches!(self, Visibility::All | Visibility::Sends)
+    }
+
     /// One line for people.
     pub fn describe(self) -> &'static str {
         match self {

@@ -157,11 +157,14 @@ pub struct Options {
     /// A task that wakes up preempts nobody who has run for less than this, in µs
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub protect_us: u64,
+    /// Take it that every task asks for a whole turn, as EEVDF does. Otherwise who runs for a moment between two sleeps goes
+    /// before who runs for long
+    #[arg(long)]
+    pub equal_requests: bool,
     /// The one waiter of a VM that spins on although no queued sibling can help it does so for this long, in µs
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub stay_us: u64,
-    /// A vCPU whose IPI is being handled keeps its CPU for this long since it sent it, in µs; then it goes to a sibling
-    /// at work, if there is one
+    /// A vCPU whose IPI is being handled keeps its CPU for this long since it sent it, in µs
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     pub answer_us: u64,
     /// A queued vCPU that had yielded this long ago, in µs, may have got what it waited for, and is worth a hand-off

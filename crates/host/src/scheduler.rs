@@ -75,6 +75,8 @@ impl<'a> Scheduler<'a> {
             );
         }
         rodata.may_prefer = mode == Mode::Guest;
+        let visible = Visibility::detect();
+        rodata.sends_seen = visible.all_sends();
         if mode == Mode::Guest {
             // What may not stay on a CPU is queued, even if nobody else wants that CPU.
             skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ENQ_LAST;
@@ -86,7 +88,6 @@ impl<'a> Scheduler<'a> {
             let program = skel.progs.overbook_cpu_release.as_libbpf_object().as_ptr();
             skel.struct_ops.overbook_ops_mut().cpu_release = program;
         }
-        let visible = Visibility::detect();
         // Programs on a module's functions can be loaded only where the module is.
         let kvm = visible != Visibility::NoKvm;
         skel.progs.spin_begins.set_autoload(kvm);
@@ -125,6 +126,7 @@ impl<'a> Scheduler<'a> {
         // Zero at first, and so in the other section.
         let zeroes = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
         zeroes.protect_ns = ns(options.protect_us);
+        zeroes.equal_requests = options.equal_requests.into();
         zeroes.stay_ns = ns(options.stay_us);
         zeroes.answer_ns = ns(options.answer_us);
         zeroes.receivers_first = options.receivers_first.into();

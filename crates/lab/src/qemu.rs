@@ -131,8 +131,11 @@ impl Boot<'_> {
             for node in 0..host.nodes {
                 qemu.arg("-object").arg(format!("memory-backend-ram,id=node{node},size={memory}M"));
                 let mut numa = format!("node,nodeid={node},memdev=node{node}");
-                for first in (0..=self.spares()).step_by(host.cpus as usize).map(|n| n + node * cpus) {
-                    numa += &format!(",cpus={first}-{}", first + cpus - 1);
+                let first = node * cpus;
+                numa += &format!(",cpus={first}-{}", first + cpus - 1);
+                if self.spares() > 0 {
+                    let spare = host.cpus + first;
+                    numa += &format!(",cpus={spare}-{}", spare + cpus - 1);
                 }
                 qemu.arg("-numa").arg(numa);
             }

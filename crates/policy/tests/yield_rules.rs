@@ -60,33 +60,37 @@ proptest! {
     }
 
     #[test]
-    fn grants_are_within_bounds_and_bills_add_up(left: u64, least in 0u64..1 << 40, more in 0u64..1 << 40, used: u64) {
+    fn grants_are_within_bounds_and_bills_add_up(
+        left: u64, least in 0u64..1 << 40, more in 0u64..1 << 40, used: u64, interrupt in 0u32..2,
+    ) {
         let slice = least + more;
         let grant = handoff_grant(left, least, slice, 0);
         prop_assert!(least <= grant && grant <= slice);
         prop_assert_eq!(handoff_grant(left, least, slice, 1), if left < least { 0 } else { grant });
-        let bill = handoff_settle(grant, used);
-        prop_assert_eq!(bill.donor + bill.refund, grant);
+        let price = handoff_price(grant, least, interrupt);
+        prop_assert_eq!(price, if interrupt == 1 { grant.min(least) } else { grant });
+        let bill = handoff_settle(price, used);
+        prop_assert_eq!(bill.donor + bill.refund, price);
         prop_assert_eq!(bill.donor + bill.own, used);
     }
 
     /// Any chain of hand-offs among the vCPUs of a VM: what the VM is charged is what it ran.
     #[test]
     fn a_vm_gains_nothing_by_handing_off(
-        steps in prop::collection::vec((0usize..6, 0usize..6, 0u64..8_000_000, 0u64..8_000_000), 1..60),
+        steps in prop::collection::vec((0usize..6, 0usize..6, 0u64..8_000_000, 0u64..8_000_000, 0u32..2), 1..60),
         start: u64,
     ) {
         const LEAST: u64 = 500_000;
         const SLICE: u64 = 3_000_000;
         let mut vtime = [start; 6];
         let mut ran = 0u64;
-        for (from, to, left, used) in steps {
+        for (from, to, left, used, interrupt) in steps {
             if from == to {
                 continue;
             }
-            let grant = handoff_grant(left, LEAST, SLICE, 0);
-            vtime[from] = vtime[from].wrapping_add(grant);
-            let bill = handoff_settle(grant, used);
+            let price = handoff_price(handoff_grant(left, LEAST, SLICE, 0), LEAST, interrupt);
+            vtime[from] = vtime[from].wrapping_add(price);
+            let bill = handoff_settle(price, used);
             vtime[to] = vtime[to].wrapping_add(bill.own);
             vtime[from] = vtime[from].wrapping_sub(bill.refund);
             ran += used;

@@ -100,8 +100,8 @@ struct ovb_vm_stats {
 	unsigned long long tier_useful[OVB_TIERS];
 	/* Spins for which KVM found nobody to yield to. */
 	unsigned long long unheard;
-	/* Nobody who could help was queued: the yielder went on spinning, as its IPI is being
-	 * handled, or for a moment; or gave up its turn. */
+	/* The yielder went on spinning, as it has been answered or is about to be; or, as nobody
+	 * who could help was queued, for a moment; or gave up its turn. */
 	unsigned long long awaited;
 	unsigned long long stayed;
 	unsigned long long gave_up;

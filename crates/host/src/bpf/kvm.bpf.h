@@ -114,21 +114,26 @@ static __always_inline bool see_interrupts(struct task_struct *p, struct interru
 	return seen->regs;
 }
 
+/* Where interrupts are copied to; no room on the stack. */
+struct requests {
+	u32 irr[4 * APIC_WORDS];
+	u64 pir[4];
+};
+
 /* Whether the vCPU of a thread has an interrupt to take as soon as it runs. One read each: this is
  * asked of several siblings at every yield. */
-static bool has_pending_interrupt(struct task_struct *p)
+static bool has_pending_interrupt(struct task_struct *p, struct requests *copy)
 {
-	u32 requests[4 * APIC_WORDS], pending = 0, i;
 	struct interrupts seen = {};
-	u64 posts[4];
+	u32 pending = 0, i;
 
 	if (!see_interrupts(p, &seen))
 		return false;
-	if (!bpf_probe_read_kernel(requests, sizeof(requests), seen.regs + APIC_IRR))
+	if (!bpf_probe_read_kernel(copy->irr, sizeof(copy->irr), seen.regs + APIC_IRR))
 		for (i = 0; i < APIC_WORDS; i++)
-			pending |= requests[4 * i];
-	if (seen.pir && !bpf_probe_read_kernel(posts, sizeof(posts), seen.pir))
-		pending |= !!(posts[0] | posts[1] | posts[2] | posts[3]);
+			pending |= copy->irr[4 * i];
+	if (seen.pir && !bpf_probe_read_kernel(copy->pir, sizeof(copy->pir), seen.pir))
+		pending |= !!(copy->pir[0] | copy->pir[1] | copy->pir[2] | copy->pir[3]);
 	return pending;
 }
 

@@ -99,8 +99,11 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 	ceiling = now + lag * LAG_SLICES;
 	if (ovb_vtime_before(ceiling, taskc->vtime))
 		taskc->vtime = ceiling;
-	taskc->deadline = taskc->vtime +
-			  weighted(taskc, ovb_request(taskc->burst_ns, taskc->ran_ns, slice_ns));
+	taskc->deadline =
+		taskc->vtime +
+		(equal_requests
+			 ? lag
+			 : weighted(taskc, ovb_request(taskc->burst_ns, taskc->ran_ns, slice_ns)));
 	if (taskc->gave_up)
 		taskc->deadline += lag;
 	taskc->gave_up = false;

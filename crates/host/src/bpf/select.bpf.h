@@ -30,6 +30,11 @@ struct search {
 	/* ns that a target could run, and for which IPIs are remembered. */
 	u64 left;
 	u64 window;
+	/* Thread that KVM would run, 0 for none. */
+	u32 kvm_choice;
+	/* Siblings that are looked at, and the interrupts of one. */
+	u64 mask[MASK_WORDS];
+	struct requests requests;
 	/* Thread and tier of the best. */
 	u32 best_pid;
 	u32 best;
@@ -115,8 +120,9 @@ static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
 	vmc = vm_ctx(taskc->vm);
 	if (!vcpuc || !vmc)
 		return false;
-	bpf_for (i, 0, OVB_RELATION_SLOTS) {
-		struct ovb_relation *slot = &vcpuc->sent.slot[bounded(i, OVB_RELATION_SLOTS)];
+#pragma unroll
+	for (i = 0; i < OVB_RELATION_SLOTS; i++) {
+		struct ovb_relation *slot = &vcpuc->sent.slot[i];
 		struct vcpu_ctx *to;
 
 		if (!slot->used || !ovb_within(slot->sent_at, now, window))
@@ -141,6 +147,23 @@ static void look_at_wait(struct ovb_candidate *c, const struct task_ctx *taskc,
 	c->stale = !taskc->awaits_ipi && s->now - taskc->spun_at > stale_ns;
 }
 
+/* Whether a queued sibling has an interrupt to take: it was sent one since it last ran, or, where
+ * not all are seen, its APIC says so. */
+static bool has_interrupt(struct task_struct *p, const struct task_ctx *taskc, struct search *s)
+{
+	struct vm_ctx *vmc = vm_ctx(taskc->vm);
+	u32 id = taskc->vcpu - 1;
+
+	if (vmc && taskc->vcpu && mask_test(vmc->interrupted, id))
+		return true;
+	return !(sends_seen && relations_mode != OVB_RELATIONS_NONE) &&
+	       has_pending_interrupt(p, &s->requests);
+}
+
+/* Whoever is being answered will not wait for long, and leaves its CPU for nobody who is only worth
+ * a try. */
+#define UNHELPFUL (1 << OVB_TIER_ANY | 1 << OVB_TIER_STALE)
+
 /* Compares a sibling with the best so far. */
 __noinline int consider(u32 pid, u32 receiver)
 {
@@ -159,10 +182,10 @@ __noinline int consider(u32 pid, u32 receiver)
 	if (taskc && available(p, taskc, s->cpu, s->left)) {
 		c.available = 1;
 		if (!receiver)
-			c.interrupt = has_pending_interrupt(p);
+			c.interrupt = has_interrupt(p, taskc, s);
 		look_at_wait(&c, taskc, s);
-		c.in_kernel = !receiver && !c.waiting && preempted_in_kernel(p);
-		tier = ovb_tier_of(&c, tiers);
+		c.in_kernel = !receiver && (!c.waiting || c.wait_over) && preempted_in_kernel(p);
+		tier = ovb_tier_of(&c, s->answering ? tiers & ~UNHELPFUL : tiers);
 		if (tier > s->best) {
 			s->best = tier;
 			s->best_pid = pid;
@@ -172,17 +195,33 @@ __noinline int consider(u32 pid, u32 receiver)
 	return 0;
 }
 
+/* Whether a sender still waits for this receiver. */
+static bool is_open(const struct ovb_relation *slot, struct vm_ctx *vmc, struct task_struct *p,
+		    const struct task_ctx *taskc, const struct search *s)
+{
+	u32 apic = OVB_APIC_PENDING;
+	struct vcpu_ctx *to;
+	int ended = 0;
+
+	/* Who has been queued since before cannot have handled it. */
+	if (!taskc->queued_since || (s64)(taskc->queued_since - slot->sent_at) > 0) {
+		to = vcpu_ctx(vmc, slot->receiver);
+		ended = to && ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at);
+		apic = apic_state(p, slot->vector);
+	}
+	return ovb_relation_open(slot, s->now, s->window, apic, ended);
+}
+
 /* One of the spinner's relations. */
 __noinline int consider_relation(u32 index)
 {
 	struct search *s = this_search();
-	struct vcpu_ctx *self, *to;
 	struct ovb_relation *slot;
 	struct task_struct *p;
 	struct task_ctx *taskc;
+	struct vcpu_ctx *self;
 	struct vm_ctx *vmc;
 	u32 pid;
-	int ended;
 
 	if (!s || !s->vcpu)
 		return 0;
@@ -201,11 +240,8 @@ __noinline int consider_relation(u32 index)
 		slot->used = 0;
 		return 0;
 	}
-	to = vcpu_ctx(vmc, slot->receiver);
 	taskc = task_ctx(p);
-	ended = to && ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at);
-	if (!taskc ||
-	    !ovb_relation_open(slot, s->now, s->window, apic_state(p, slot->vector), ended)) {
+	if (!taskc || !is_open(slot, vmc, p, taskc, s)) {
 		/* Only at the first spin since: the next one waits for something else. */
 		if (ovb_within(slot->sent_at, s->now, s->window))
 			s->answered = true;
@@ -240,40 +276,63 @@ enum candidates {
 	WAITING,
 };
 
-/* Some of the siblings of a kind. */
+/* No sibling of a kind is better than this. Without probes on IPIs, who has an interrupt to take is
+ * known of those only that are looked at. */
+static u32 best_of_kind(u32 kind)
+{
+	if (kind == SUMMARY || relations_mode == OVB_RELATIONS_PLE_KVM)
+		return OVB_TIER_RECEIVER;
+	if (kind == INTERRUPTED || relations_mode != OVB_RELATIONS_FULL)
+		return OVB_TIER_INTERRUPT;
+	return OVB_TIER_KERNEL;
+}
+
+/* Some of the siblings of a kind, those only that are queued, and that no kind before has had. */
 __noinline int consider_some(u32 kind)
 {
 	struct search *s = this_search();
+	u32 i, id, first = OVB_MAX_VCPUS;
 	struct vcpu_ctx *self, *other;
 	struct vm_ctx *vmc;
-	const u64 *mask;
-	u32 i, id;
 
 	if (!s)
 		return 0;
 	vmc = vm_ctx(s->vm);
 	if (!vmc)
 		return 0;
-	mask = kind == AT_WORK ? vmc->at_work : kind == WAITING ? vmc->waiting : vmc->interrupted;
-	if (kind == SUMMARY) {
-		self = s->vcpu ? vcpu_ctx(vmc, s->vcpu - 1) : NULL;
-		if (!self || !ovb_within(self->sent.many_at, s->now, s->window))
-			return 0;
-		mask = self->sent.many;
+	self = s->vcpu ? vcpu_ctx(vmc, s->vcpu - 1) : NULL;
+	if (kind == SUMMARY && (!self || !ovb_within(self->sent.many_at, s->now, s->window)))
+		return 0;
+	for (i = 0; i < MASK_WORDS; i++) {
+		u64 queued = vmc->at_work[i] | vmc->waiting[i];
+
+		if (kind == SUMMARY && self)
+			s->mask[i] = self->sent.many[i] & queued;
+		else if (kind == INTERRUPTED)
+			s->mask[i] = vmc->interrupted[i] & queued;
+		else
+			s->mask[i] = (kind == AT_WORK ? vmc->at_work[i] : vmc->waiting[i]) &
+				     ~vmc->interrupted[i];
 	}
 	id = vmc->next;
 	bpf_for (i, 0, SCAN) {
-		u32 receiver = 0;
+		u32 receiver = 0, pid;
 
-		id = mask_next(mask, bounded(id, OVB_MAX_VCPUS));
-		if (id >= OVB_MAX_VCPUS)
+		id = mask_next(s->mask, bounded(id, OVB_MAX_VCPUS));
+		if (id >= OVB_MAX_VCPUS || id == first)
 			return 0;
+		if (!i)
+			first = id;
+		pid = vmc->pids[bounded(id, OVB_MAX_VCPUS)];
 		/* ple-kvm's bitmap is the sibling's own. */
 		if (relations_mode == OVB_RELATIONS_PLE_KVM && s->vcpu) {
 			other = vcpu_ctx(vmc, id);
 			receiver = other && other->senders & ovb_ple_kvm_bit(s->vcpu - 1);
 		}
-		consider(vmc->pids[bounded(id, OVB_MAX_VCPUS)], receiver);
+		if (receiver || pid != s->kvm_choice)
+			consider(pid, receiver);
+		if (s->best >= best_of_kind(kind))
+			return 0;
 		id++;
 	}
 	return 0;
@@ -296,7 +355,9 @@ static void consider_receivers(struct search *s, struct vm_ctx *vmc)
 	}
 	if (relations_mode != OVB_RELATIONS_FULL)
 		return;
-	bpf_for (i, 0, OVB_RELATION_SLOTS) {
+	for (i = 0; i < OVB_RELATION_SLOTS; i++) {
+		if (!self->sent.slot[i].used)
+			continue;
 		consider_relation(i);
 		if (s->best == OVB_TIER_RECEIVER)
 			return;
@@ -305,9 +366,10 @@ static void consider_receivers(struct search *s, struct vm_ctx *vmc)
 }
 
 /* Looks for the best target: KVM's own choice (0 if it has none) if nobody can help more. */
-__noinline int choose(u32 kvm_choice)
+__noinline int choose(void)
 {
 	struct search *s = this_search();
+	u32 kvm_choice;
 	struct task_struct *p;
 	struct task_ctx *taskc;
 	struct vm_ctx *vmc;
@@ -317,6 +379,7 @@ __noinline int choose(u32 kvm_choice)
 	vmc = vm_ctx(s->vm);
 	if (!vmc)
 		return 0;
+	kvm_choice = s->kvm_choice;
 	if (!tiers) {
 		p = kvm_choice ? bpf_task_from_pid(kvm_choice) : NULL;
 		if (!p)
@@ -342,14 +405,8 @@ __noinline int choose(u32 kvm_choice)
 		consider_some(INTERRUPTED);
 	if (s->best < OVB_TIER_KERNEL)
 		consider_some(AT_WORK);
-	if (s->best < OVB_TIER_ANY)
+	if (s->best < OVB_TIER_KERNEL)
 		consider_some(WAITING);
-	/* It will not wait for long, so it leaves only for somebody who works, or whom it waits
-	 * for. */
-	if (s->answering && s->best < OVB_TIER_CHAINED) {
-		s->best = OVB_TIER_NONE;
-		s->stays = true;
-	}
 	vmc->next = bounded(vmc->next + 1, OVB_MAX_VCPUS);
 	return 0;
 }

@@ -40,6 +40,9 @@ volatile u64 preempt_margin_ns = 500000;
  * the time, each would end the other's turn at once. */
 volatile u64 protect_ns;
 
+/* All tasks ask for a slice, whatever they run between two sleeps. */
+volatile u32 equal_requests;
+
 /* The one waiter of a VM that spins on although nobody can help it does so for this long, ns. */
 volatile u64 stay_ns;
 /* A sender whose receivers run keeps its CPU for so long since it sent, ns; then it goes to a
@@ -70,6 +73,9 @@ volatile u64 cross_llc_ns = 50000;
 /* Whether a VM's vCPUs run together, enum ovb_gang_choice, and how long a way is tried, ns. */
 volatile u32 gang_choice = OVB_GANG_AUTO;
 volatile u64 gang_period_ns = 50000000;
+
+/* The probes see every IPI. */
+const volatile bool sends_seen;
 
 /* How IPIs' receivers are known, enum ovb_relations_mode, and for how long, ns; with `adaptive`,
  * for as long as responses take, at most that. */

@@ -52,12 +52,19 @@ static void mask_clear(u64 *mask, u32 id)
 	__sync_fetch_and_and(&mask[bounded(id / 64, MASK_WORDS)], ~(1ull << (id & 63)));
 }
 
+static bool mask_test(const u64 *mask, u32 id)
+{
+	return mask[bounded(id / 64, MASK_WORDS)] >> (id & 63) & 1;
+}
+
 /* First member of a mask from `start` on, wrapping; OVB_MAX_VCPUS if it is empty. */
 static u32 mask_next(const u64 *mask, u32 start)
 {
 	u32 i;
 
-	bpf_for (i, 0, MASK_WORDS + 1) {
+	/* No bpf_for, whose every step is a call: this is asked several times per yield. */
+#pragma unroll
+	for (i = 0; i < MASK_WORDS + 1; i++) {
 		u32 word = bounded(start / 64 + i, MASK_WORDS);
 		u64 bits = mask[word];
 

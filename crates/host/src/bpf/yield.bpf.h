@@ -70,20 +70,28 @@ static void nominate(struct task_struct *from, struct cpu_ctx *cpuc, const struc
 	cpuc->nominated_at = s->now;
 }
 
+/* Whether a target is chosen only to take an interrupt. */
+static bool takes_interrupt(u32 tier)
+{
+	return tier == OVB_TIER_RECEIVER || tier == OVB_TIER_INTERRUPT || tier == OVB_TIER_CHAINED;
+}
+
 /* Hands the rest of the yielder's turn over, on the yielder's account. False if nothing is left. */
 static bool hand_over(struct task_struct *from, struct task_ctx *fromc, struct task_ctx *toc,
-		      u64 left, u64 now)
+		      const struct search *s)
 {
-	u64 grant = ovb_handoff_grant(left, least_grant_ns, slice_ns, fromc->overtime);
+	u64 left = s->left, grant, price;
 
-	charge(from, fromc, now);
+	grant = ovb_handoff_grant(left, least_grant_ns, slice_ns, fromc->overtime);
+	price = ovb_handoff_price(grant, least_grant_ns, takes_interrupt(s->best));
+	charge(from, fromc, s->now);
 	if (!grant)
 		return false;
 	take_back(toc);
 	/* A target of another VM cannot be, but if it could, it would run on its own account. */
 	if (fromc->vm == toc->vm) {
-		__sync_fetch_and_add(&fromc->vtime, weighted(fromc, grant));
-		toc->grant_ns = grant;
+		__sync_fetch_and_add(&fromc->vtime, weighted(fromc, price));
+		toc->grant_ns = price;
 		toc->donor = from->pid;
 	}
 	toc->overtime = ovb_handoff_overtime(left, least_grant_ns, fromc->overtime);
@@ -174,7 +182,7 @@ static void serve(struct task_struct *from, struct task_ctx *fromc, const struct
 	bool served = policy != OVB_YIELD_FORFEIT;
 
 	if (taskc && policy == OVB_YIELD_HANDOFF) {
-		served = hand_over(from, fromc, taskc, s->left, s->now);
+		served = hand_over(from, fromc, taskc, s);
 	} else if (taskc) {
 		charge(from, fromc, s->now);
 		price(from, fromc, taskc, cpuc, policy);
@@ -214,8 +222,9 @@ __noinline int direct(u32 kvm_choice)
 		.now = now,
 		.left = fromc->turn_ns > ran ? fromc->turn_ns - ran : 0,
 		.window = window_of(vmc),
+		.kvm_choice = kvm_choice,
 	};
-	choose(kvm_choice);
+	choose();
 	fromc->awaits_ipi = s->awaits;
 	if (s->best) {
 		serve(from, fromc, s, cpuc, policy);
