@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Hand-off (ours): the target runs next on the yielder's CPU and inherits the rest of the
- * yielder's turn, on the yielder's account. Nobody outside the VM waits longer than he would have
- * without the yield, but for the least grant, and the VM's virtual time grows by exactly what its
- * vCPUs run: the yielder pays for the whole grant when it yields and gets back what was not used.
+ * yielder's turn, on the yielder's account or on a part of it. Nobody outside the VM waits longer
+ * than he would have without the yield, but for the least grant, and the VM's virtual time grows by
+ * exactly what its vCPUs run: the yielder pays for its part when it yields and gets back what was
+ * not used.
  *
- *   yielder's vtime += weighted(grant)          at the yield
- *   target runs u:  donor's part = min(u, grant), the rest is the target's own
- *   yielder's vtime −= weighted(grant − donor's part)   when the target stops
+ *   yielder's vtime += weighted(price)          at the yield
+ *   target runs u:  donor's part = min(u, price), the rest is the target's own
+ *   yielder's vtime −= weighted(price − donor's part)   when the target stops
  */
 #ifndef OVERBOOK_POLICY_HANDOFF_H
 #define OVERBOOK_POLICY_HANDOFF_H
@@ -38,11 +39,11 @@ static inline ovb_u64 ovb_handoff_grant(ovb_u64 left, ovb_u64 least, ovb_u64 sli
 	return left > slice ? slice : left;
 }
 
-/* ns of a grant that the yielder pays: all, but at most `least` if the target shall only take an
- * interrupt. What it does then in the rest of the turn is its own. */
-static inline ovb_u64 ovb_handoff_price(ovb_u64 grant, ovb_u64 least, ovb_u32 interrupt)
+/* ns of a grant that the yielder pays: all, but at most `least` if the target is `aside`, that is,
+ * shall only take an interrupt, and then go on with what it does in user mode. */
+static inline ovb_u64 ovb_handoff_price(ovb_u64 grant, ovb_u64 least, ovb_u32 aside)
 {
-	return interrupt && grant > least ? least : grant;
+	return aside && grant > least ? least : grant;
 }
 
 /* Nonzero if who runs on such a grant is in overtime. */

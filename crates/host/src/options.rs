@@ -92,13 +92,13 @@ impl Gang {
 /// Siblings from which the target of a directed yield is chosen, in falling order of preference.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Tier {
-    /// Those whom the spinner has sent an IPI that they have not handled
+    /// Those at work whom the spinner has sent an IPI that they have not handled
     Receiver,
-    /// Those with an interrupt to take
+    /// Those at work with an interrupt to take
     Interrupt,
-    /// Those preempted in the guest's kernel
+    /// Those preempted in the guest's kernel, or whose wait there is over
     Kernel,
-    /// Those preempted elsewhere, or whose own wait is over
+    /// The same elsewhere
     Any,
     /// Those whom the spinner, or anybody, has interrupted, but who wait themselves
     Chained,
@@ -149,7 +149,7 @@ pub struct Options {
     #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u64).range(100..=100_000))]
     pub slice_us: u64,
     /// Least turn of a target that was handed a CPU, in µs; at most the slice
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=100_000))]
     pub least_grant_us: u64,
     /// A task that wakes up preempts one whose deadline is later by this much, in µs of virtual time
     #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=100_000))]
@@ -189,7 +189,7 @@ pub struct Options {
     /// Forget IPIs after sixteen mean response times of their VM; at most --window-us
     #[arg(long)]
     pub adaptive_window: bool,
-    /// Receivers go before others even if they wait for something themselves
+    /// Receivers, and siblings with an interrupt to take, go before others even if they wait for something themselves
     #[arg(long)]
     pub receivers_first: bool,
     /// Siblings from which targets are chosen: any of these, or none

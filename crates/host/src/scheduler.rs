@@ -77,6 +77,7 @@ impl<'a> Scheduler<'a> {
         rodata.may_prefer = mode == Mode::Guest;
         let visible = Visibility::detect();
         rodata.sends_seen = visible.all_sends();
+        rodata.ends_seen = visible == Visibility::All;
         if mode == Mode::Guest {
             // What may not stay on a CPU is queued, even if nobody else wants that CPU.
             skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ENQ_LAST;

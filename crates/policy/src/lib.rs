@@ -74,7 +74,7 @@ pure! {
     /// `handoff.h`: ns granted to the target.
     handoff_grant = ovb_handoff_grant(left: u64, least: u64, slice: u64, overtime: u32) -> u64;
     /// `handoff.h`: ns of a grant that the yielder pays.
-    handoff_price = ovb_handoff_price(grant: u64, least: u64, interrupt: u32) -> u64;
+    handoff_price = ovb_handoff_price(grant: u64, least: u64, aside: u32) -> u64;
     /// `handoff.h`: nonzero if who runs on such a grant is in overtime.
     handoff_overtime = ovb_handoff_overtime(left: u64, least: u64, overtime: u32) -> u32;
     /// `request.h`: mean burst of a task after one more.

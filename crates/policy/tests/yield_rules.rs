@@ -61,14 +61,14 @@ proptest! {
 
     #[test]
     fn grants_are_within_bounds_and_bills_add_up(
-        left: u64, least in 0u64..1 << 40, more in 0u64..1 << 40, used: u64, interrupt in 0u32..2,
+        left: u64, least in 0u64..1 << 40, more in 0u64..1 << 40, used: u64, aside in 0u32..2,
     ) {
         let slice = least + more;
         let grant = handoff_grant(left, least, slice, 0);
         prop_assert!(least <= grant && grant <= slice);
         prop_assert_eq!(handoff_grant(left, least, slice, 1), if left < least { 0 } else { grant });
-        let price = handoff_price(grant, least, interrupt);
-        prop_assert_eq!(price, if interrupt == 1 { grant.min(least) } else { grant });
+        let price = handoff_price(grant, least, aside);
+        prop_assert_eq!(price, if aside == 1 { grant.min(least) } else { grant });
         let bill = handoff_settle(price, used);
         prop_assert_eq!(bill.donor + bill.refund, price);
         prop_assert_eq!(bill.donor + bill.own, used);
@@ -84,11 +84,11 @@ proptest! {
         const SLICE: u64 = 3_000_000;
         let mut vtime = [start; 6];
         let mut ran = 0u64;
-        for (from, to, left, used, interrupt) in steps {
+        for (from, to, left, used, aside) in steps {
             if from == to {
                 continue;
             }
-            let price = handoff_price(handoff_grant(left, LEAST, SLICE, 0), LEAST, interrupt);
+            let price = handoff_price(handoff_grant(left, LEAST, SLICE, 0), LEAST, aside);
             vtime[from] = vtime[from].wrapping_add(price);
             let bill = handoff_settle(price, used);
             vtime[to] = vtime[to].wrapping_add(bill.own);

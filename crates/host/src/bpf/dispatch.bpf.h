@@ -86,7 +86,8 @@ static bool run_overdue(s32 cpu, u64 dsq, u64 now)
 			    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
 				continue;
 			moved = move_here(&it, p, slice_ns);
-			taskc->out_of_turn = moved;
+			if (moved)
+				taskc->out_of_turn = true;
 			break;
 		}
 	}

@@ -120,8 +120,8 @@ struct requests {
 	u64 pir[4];
 };
 
-/* Whether the vCPU of a thread has an interrupt to take as soon as it runs. One read each: this is
- * asked of several siblings at every yield. */
+/* Whether the vCPU of a thread has an interrupt to take as soon as it runs. One read for each
+ * kind, as several siblings may be asked. */
 static bool has_pending_interrupt(struct task_struct *p, struct requests *copy)
 {
 	struct interrupts seen = {};

@@ -9,8 +9,8 @@
  *
  * The idea. vCPUs of an LLC wait in one queue, ordered by virtual deadline. Wherever the nominated
  * sibling was queued, the yielding CPU can take it out of the queue and run it at once, for what is
- * left of the yielder's turn and on the yielder's account (policy/handoff.h). The VM as a whole
- * gains no time, and nobody else waits longer.
+ * left of the yielder's turn and mostly on the yielder's account (policy/handoff.h). The VM as a
+ * whole gains no time, and nobody else waits longer.
  *
  * The terms.
  *   turn      what a task may run before others are asked again; slice_ns unless it was granted.
@@ -231,8 +231,8 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	cpuc->since = taskc->idle_class ? 0 : now;
 	out_of_turn = taskc->out_of_turn;
 	taskc->out_of_turn = false;
-	/* Who runs on a sibling's account can wait no better than that one; who has waited for too
-	 * long must not be sent back at once. */
+	/* Who runs on a sibling's account can wait no better than that one; who came out of
+	 * turn must not be sent back at once. */
 	if (out_of_turn)
 		cpuc->deadline = cpuc->vtime;
 	else if (!taskc->grant_ns)

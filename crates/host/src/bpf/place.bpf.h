@@ -76,11 +76,23 @@ static bool in_rcu_section(const struct task_struct *p)
 	       p->rcu_read_unlock_special.b.blocked;
 }
 
+/* Deadline of the first task in a queue; false if there is none. Not inlined: the compiler would
+ * fold the tests of two such pointers into one bitwise operation, which the verifier forbids. */
+static __noinline bool first_deadline(u64 dsq, u64 *deadline)
+{
+	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+
+	if (!first)
+		return false;
+	*deadline = first->scx.dsq_vtime;
+	return true;
+}
+
 /* Brings a task that is about to be queued to its place. Sleeping earns one slice of lag, at most;
  * waiting earns what it earned. */
 static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken)
 {
-	u64 now = clock_of(p, cpu), lag, floor, ceiling;
+	u64 now = clock_of(p, cpu), since = now, first, lag, floor, ceiling;
 
 	taskc->effective = effective_weight(p, taskc);
 	if (vm_shares && taskc->vm) {
@@ -93,7 +105,11 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 		}
 	}
 	lag = weighted(taskc, slice_ns);
-	floor = now - (woken ? lag : lag * LAG_SLICES);
+	/* Who ran while nobody waited may have carried the clock ahead of those who wait now, and a
+	 * task that wakes up would wait until they have come as far. */
+	if (woken && first_deadline(llc_dsq(llc_of(cpu)), &first) && ovb_vtime_before(first, now))
+		since = first;
+	floor = woken ? since - lag : now - lag * LAG_SLICES;
 	if (ovb_vtime_before(taskc->vtime, floor))
 		taskc->vtime = floor;
 	ceiling = now + lag * LAG_SLICES;
@@ -114,18 +130,6 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 		taskc->deadline = now;
 		count(OVB_COUNT_IN_RCU);
 	}
-}
-
-/* Deadline of the first task in a queue; false if there is none. Not inlined: the compiler would
- * fold the tests of two such pointers into one bitwise operation, which the verifier forbids. */
-static __noinline bool first_deadline(u64 dsq, u64 *deadline)
-{
-	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
-
-	if (!first)
-		return false;
-	*deadline = first->scx.dsq_vtime;
-	return true;
 }
 
 /* Gives a donor back what was not used of its grant. Queued or running meanwhile: the deadline by

@@ -9,7 +9,7 @@
  *   kvm_eoi                   the receiver has ended an interrupt, by register or accelerated.
  *
  * What is delivered without an exit is not seen; then the receivers' APICs are, which select.bpf.h
- * reads in any case.
+ * reads.
  */
 #ifndef OVERBOOK_RELATE_BPF_H
 #define OVERBOOK_RELATE_BPF_H
@@ -127,6 +127,7 @@ int BPF_PROG(irq_ended, struct kvm_lapic___ovb *apic, int vector)
 	vmc = vm_ctx(taskc->vm);
 	if (!self || !vmc)
 		return 0;
+	mask_clear(vmc->interrupted, taskc->vcpu - 1);
 	stats = vm_stats(taskc->vm);
 	if (stats)
 		stats->eois++;

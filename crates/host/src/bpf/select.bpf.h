@@ -138,7 +138,8 @@ static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
 static void look_at_wait(struct ovb_candidate *c, const struct task_ctx *taskc,
 			 const struct search *s)
 {
-	if (receivers_first && (c->receiver || c->interrupt))
+	if (receivers_first && (c->receiver ? tiers & 1 << OVB_TIER_RECEIVER
+					    : c->interrupt && tiers & 1 << OVB_TIER_INTERRUPT))
 		return;
 	c->waiting = taskc->spun_at != 0;
 	if (!c->waiting)
@@ -147,17 +148,22 @@ static void look_at_wait(struct ovb_candidate *c, const struct task_ctx *taskc,
 	c->stale = !taskc->awaits_ipi && s->now - taskc->spun_at > stale_ns;
 }
 
-/* Whether a queued sibling has an interrupt to take: it was sent one since it last ran, or, where
- * not all are seen, its APIC says so. */
+/* Whether the probes see who is sent an IPI. */
+static bool interrupts_known(void)
+{
+	return sends_seen && relations_mode != OVB_RELATIONS_NONE;
+}
+
+/* Whether a queued sibling has an interrupt to take. Where IPIs are seen, only those are asked that
+ * were sent one: a read of an APIC is dear. */
 static bool has_interrupt(struct task_struct *p, const struct task_ctx *taskc, struct search *s)
 {
 	struct vm_ctx *vmc = vm_ctx(taskc->vm);
-	u32 id = taskc->vcpu - 1;
 
-	if (vmc && taskc->vcpu && mask_test(vmc->interrupted, id))
-		return true;
-	return !(sends_seen && relations_mode != OVB_RELATIONS_NONE) &&
-	       has_pending_interrupt(p, &s->requests);
+	if (interrupts_known() && vmc && taskc->vcpu &&
+	    !mask_test(vmc->interrupted, taskc->vcpu - 1))
+		return false;
+	return has_pending_interrupt(p, &s->requests);
 }
 
 /* Whoever is being answered will not wait for long, and leaves its CPU for nobody who is only worth
@@ -257,7 +263,8 @@ __noinline int consider_relation(u32 index)
 			u32 tier;
 
 			look_at_wait(&c, taskc, s);
-			tier = ovb_tier_of(&c, tiers);
+			tier = ovb_tier_of(
+				&c, tiers & (1 << OVB_TIER_RECEIVER | 1 << OVB_TIER_CHAINED));
 			if (tier > s->best) {
 				s->best = tier;
 				s->best_pid = pid;
@@ -276,18 +283,18 @@ enum candidates {
 	WAITING,
 };
 
-/* No sibling of a kind is better than this. Without probes on IPIs, who has an interrupt to take is
- * known of those only that are looked at. */
+/* No sibling of a kind is better than this; where IPIs are not seen, any may have one to take. */
 static u32 best_of_kind(u32 kind)
 {
-	if (kind == SUMMARY || relations_mode == OVB_RELATIONS_PLE_KVM)
+	if (relations_mode == OVB_RELATIONS_PLE_KVM)
 		return OVB_TIER_RECEIVER;
-	if (kind == INTERRUPTED || relations_mode != OVB_RELATIONS_FULL)
+	if (kind == SUMMARY || kind == INTERRUPTED || !interrupts_known())
 		return OVB_TIER_INTERRUPT;
 	return OVB_TIER_KERNEL;
 }
 
-/* Some of the siblings of a kind, those only that are queued, and that no kind before has had. */
+/* Some of the siblings of a kind, those only that are queued. AT_WORK and WAITING leave out those
+ * of INTERRUPTED. */
 __noinline int consider_some(u32 kind)
 {
 	struct search *s = this_search();
@@ -403,9 +410,9 @@ __noinline int choose(void)
 	consider(kvm_choice, 0);
 	if (s->best < OVB_TIER_INTERRUPT)
 		consider_some(INTERRUPTED);
-	if (s->best < OVB_TIER_KERNEL)
+	if (s->best < best_of_kind(AT_WORK))
 		consider_some(AT_WORK);
-	if (s->best < OVB_TIER_KERNEL)
+	if (s->best < best_of_kind(WAITING))
 		consider_some(WAITING);
 	vmc->next = bounded(vmc->next + 1, OVB_MAX_VCPUS);
 	return 0;

@@ -45,8 +45,7 @@ volatile u32 equal_requests;
 
 /* The one waiter of a VM that spins on although nobody can help it does so for this long, ns. */
 volatile u64 stay_ns;
-/* A sender whose receivers run keeps its CPU for so long since it sent, ns; then it goes to a
- * sibling at work. */
+/* A sender whose receivers run keeps its CPU for so long since it sent, ns. */
 volatile u64 answer_ns;
 /* Receivers, and who has an interrupt to take, count as at work even if they wait themselves. */
 volatile u32 receivers_first;
@@ -74,8 +73,9 @@ volatile u64 cross_llc_ns = 50000;
 volatile u32 gang_choice = OVB_GANG_AUTO;
 volatile u64 gang_period_ns = 50000000;
 
-/* The probes see every IPI. */
+/* The probes, while they are attached, see every IPI, and every end of one. */
 const volatile bool sends_seen;
+const volatile bool ends_seen;
 
 /* How IPIs' receivers are known, enum ovb_relations_mode, and for how long, ns; with `adaptive`,
  * for as long as responses take, at most that. */
@@ -226,7 +226,7 @@ struct vm_ctx {
 	/* vCPUs that are queued: preempted at work (or woken), or since they wait. */
 	u64 at_work[MASK_WORDS];
 	u64 waiting[MASK_WORDS];
-	/* vCPUs that were sent an IPI since they last ran. */
+	/* vCPUs that were sent an IPI since they last began to run, or ended an interrupt. */
 	u64 interrupted[MASK_WORDS];
 	/* Threads, and places in `vcpus` plus one, by vCPU id. */
 	u32 pids[OVB_MAX_VCPUS];

@@ -70,20 +70,24 @@ static void nominate(struct task_struct *from, struct cpu_ctx *cpuc, const struc
 	cpuc->nominated_at = s->now;
 }
 
-/* Whether a target is chosen only to take an interrupt. */
-static bool takes_interrupt(u32 tier)
+/* Whether a target is chosen only to take an interrupt, is at nothing in the guest's kernel, and
+ * has not run ahead: what it is in debt beyond a bound is forgiven (place()), so a VM could have
+ * its work charged to a vCPU that never pays. */
+static bool is_aside(struct task_struct *to, const struct task_ctx *toc, const struct search *s)
 {
-	return tier == OVB_TIER_RECEIVER || tier == OVB_TIER_INTERRUPT || tier == OVB_TIER_CHAINED;
+	return (s->best == OVB_TIER_RECEIVER || s->best == OVB_TIER_INTERRUPT) &&
+	       !ovb_vtime_before(clock_of(to, s->cpu) + weighted(toc, slice_ns), toc->vtime) &&
+	       !preempted_in_kernel(to);
 }
 
 /* Hands the rest of the yielder's turn over, on the yielder's account. False if nothing is left. */
-static bool hand_over(struct task_struct *from, struct task_ctx *fromc, struct task_ctx *toc,
-		      const struct search *s)
+static bool hand_over(struct task_struct *from, struct task_ctx *fromc, struct task_struct *to,
+		      struct task_ctx *toc, const struct search *s)
 {
 	u64 left = s->left, grant, price;
 
 	grant = ovb_handoff_grant(left, least_grant_ns, slice_ns, fromc->overtime);
-	price = ovb_handoff_price(grant, least_grant_ns, takes_interrupt(s->best));
+	price = ovb_handoff_price(grant, least_grant_ns, is_aside(to, toc, s));
 	charge(from, fromc, s->now);
 	if (!grant)
 		return false;
@@ -100,16 +104,17 @@ static bool hand_over(struct task_struct *from, struct task_ctx *fromc, struct t
 }
 
 /*
- * Nobody in the queues can help. One waiter per VM goes on spinning for a moment, so that somebody
+ * Nobody in the queues can help. With stay_ns, one waiter per VM goes on spinning, so that somebody
  * takes a lock as soon as it is free, if the VM is within its share; the others give up their
  * turns. True if this one stays.
  */
 static bool stay(struct task_struct *from, struct vm_ctx *vmc, s32 cpu, u64 now)
 {
-	u32 running = vmc->at.alive - nr_queued_vcpus(vmc), llc = llc_of(cpu);
+	u32 running, llc = llc_of(cpu);
 
 	if (!stay_ns)
 		return false;
+	running = vmc->at.alive - nr_queued_vcpus(vmc);
 	/* On a CPU that it cannot leave, its share is what others there leave to it. */
 	if (is_pinned(from) && scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0)
 		return false;
@@ -182,7 +187,7 @@ static void serve(struct task_struct *from, struct task_ctx *fromc, const struct
 	bool served = policy != OVB_YIELD_FORFEIT;
 
 	if (taskc && policy == OVB_YIELD_HANDOFF) {
-		served = hand_over(from, fromc, taskc, s);
+		served = hand_over(from, fromc, p, taskc, s);
 	} else if (taskc) {
 		charge(from, fromc, s->now);
 		price(from, fromc, taskc, cpuc, policy);
@@ -225,7 +230,8 @@ __noinline int direct(u32 kvm_choice)
 		.kvm_choice = kvm_choice,
 	};
 	choose();
-	fromc->awaits_ipi = s->awaits;
+	/* Where ends are not seen, nobody would know that the wait is over. */
+	fromc->awaits_ipi = s->awaits && ends_seen;
 	if (s->best) {
 		serve(from, fromc, s, cpuc, policy);
 		if (s->best_pid != kvm_choice)
