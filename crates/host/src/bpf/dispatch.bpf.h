@@ -39,6 +39,13 @@ static __noinline u32 first_vm(u64 dsq)
 	return taskc ? taskc->vm : 0;
 }
 
+/* Whether a queued task has waited for so long. It may have been queued after `now`, by another
+ * CPU. */
+static bool has_waited(const struct task_ctx *taskc, u64 now, u64 ns)
+{
+	return (s64)(now - taskc->queued_since) >= (s64)ns;
+}
+
 /* Runs the first SCHED_IDLE task of a queue if it has waited for so long that others must wait now;
  * or at once. */
 static bool run_idle_class(u64 dsq, u64 patience_ns)
@@ -50,7 +57,7 @@ static bool run_idle_class(u64 dsq, u64 patience_ns)
 		return false;
 	taskc = task_ctx(first);
 	if (patience_ns) {
-		if (!taskc || scx_bpf_now() - taskc->queued_since < patience_ns)
+		if (!taskc || !has_waited(taskc, scx_bpf_now(), patience_ns))
 			return false;
 		count(OVB_COUNT_IDLE_OVERDUE);
 	}
@@ -82,7 +89,7 @@ static bool run_overdue(s32 cpu, u64 dsq, u64 now)
 			if (!p)
 				break;
 			taskc = task_ctx(p);
-			if (!taskc || now - taskc->queued_since < patience_ns ||
+			if (!taskc || !has_waited(taskc, now, patience_ns) ||
 			    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
 				continue;
 			moved = move_here(&it, p, slice_ns);

@@ -88,8 +88,8 @@ static __noinline bool first_deadline(u64 dsq, u64 *deadline)
 	return true;
 }
 
-/* Brings a task that is about to be queued to its place. Sleeping earns one slice of lag, at most;
- * waiting earns what it earned. */
+/* Brings a task that is about to be queued to its place. Sleeping earns one slice of lag, at most,
+ * against who waits; waiting earns what it earned. */
 static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken)
 {
 	u64 now = clock_of(p, cpu), since = now, first, lag, floor, ceiling;
@@ -109,7 +109,9 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 	 * task that wakes up would wait until they have come as far. */
 	if (woken && first_deadline(llc_dsq(llc_of(cpu)), &first) && ovb_vtime_before(first, now))
 		since = first;
-	floor = woken ? since - lag : now - lag * LAG_SLICES;
+	floor = now - lag * LAG_SLICES;
+	if (woken && ovb_vtime_before(floor, since - lag))
+		floor = since - lag;
 	if (ovb_vtime_before(taskc->vtime, floor))
 		taskc->vtime = floor;
 	ceiling = now + lag * LAG_SLICES;
