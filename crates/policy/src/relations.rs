@@ -6,7 +6,7 @@ use crate::ffi;
 pub use ffi::{
     OVB_RELATION_MANY, OVB_RELATION_SLOTS, OVB_TIERS_ALL, OVB_WINDOW_MIN_NS, OVB_WINDOW_NS,
     ovb_candidate as Candidate, ovb_inbox as Inbox, ovb_ipi_slot as IpiSlot, ovb_relation as Relation,
-    ovb_relations as Relations, ovb_response as Response,
+    ovb_relations as Relations, ovb_response as Response, ovb_tier_OVB_TIER_CHAINED as OVB_TIER_CHAINED,
 };
 
 /// What a receiver's local APIC says of a vector (`enum ovb_apic_state`).

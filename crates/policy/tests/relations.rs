@@ -9,8 +9,6 @@ use std::collections::BTreeMap;
 const WINDOW: u64 = OVB_WINDOW_NS as u64;
 const LEAST: u64 = OVB_WINDOW_MIN_NS as u64;
 const VCPUS: u32 = 12;
-/// `OVB_TIER_CHAINED`.
-const CHAINED: u32 = 2;
 /// Linux's own IPIs.
 const VECTORS: [u32; 3] = [0xfb, 0xfc, 0xfd];
 
@@ -197,8 +195,8 @@ proptest! {
         prop_assert!(tier_of(&at_work, OVB_TIERS_ALL) >= tier_of(&c, OVB_TIERS_ALL));
         // Who waits, for all that is known, goes behind everybody at work, and without a reason is chosen only as stale.
         let waits = c.waiting == 1 && c.wait_over == 0;
-        prop_assert!(!waits || tier <= CHAINED);
-        prop_assert!(!waits || c.receiver == 1 || c.interrupt == 1 || tier < CHAINED);
+        prop_assert!(!waits || tier <= OVB_TIER_CHAINED);
+        prop_assert!(!waits || c.receiver == 1 || c.interrupt == 1 || tier < OVB_TIER_CHAINED);
     }
 }
 
