@@ -4,7 +4,8 @@
 //! * [`Options`]: the command line.
 //! * [`steal`]: what the guest got and what was stolen from it, from `/proc/stat` or from a recorded trace.
 //! * [`monitor`]: which CPUs to prefer; decides by `policy/steal.h` and `policy/cores.h`.
-//! * [`run`]: has the scheduler of `overbook-host` keep tasks on these, tells everybody, serves statistics.
+//! * [`run`]: has the scheduler of `overbook-host` keep tasks on these, while there are others; tells everybody; serves
+//!   statistics.
 //! * [`irqbalance`], [`steer`]: interrupts follow.
 //! * [`keeper`]: puts back what was changed outside the scheduler, however the program ends.
 
@@ -16,6 +17,7 @@ pub mod monitor;
 mod options;
 pub mod publish;
 mod serve;
+mod standby;
 pub mod stats;
 pub mod steal;
 pub mod steer;

@@ -16,6 +16,19 @@ pub struct Machine {
     pub cores: Vec<Core>,
 }
 
+/// The CPUs that are online now.
+///
+/// # Errors
+/// sysfs does not say.
+pub fn online() -> Result<Cpus> {
+    list("online")
+}
+
+fn list(name: &str) -> Result<Cpus> {
+    let file = format!("/sys/devices/system/cpu/{name}");
+    cpulist::parse(&fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?)
+}
+
 impl Machine {
     /// Reads sysfs.
     ///
@@ -23,12 +36,8 @@ impl Machine {
     /// The topology cannot be read.
     pub fn read() -> Result<Machine> {
         let topology = Topology::new().context("cannot read the CPUs' topology from sysfs")?;
-        let list = |name: &str| {
-            let text = fs::read_to_string(format!("/sys/devices/system/cpu/{name}")).unwrap_or_default();
-            cpulist::parse(&text).unwrap_or_default()
-        };
-        let mut away = list("isolated");
-        away.extend(list("nohz_full"));
+        let mut away = list("isolated").unwrap_or_default();
+        away.extend(list("nohz_full").unwrap_or_default());
         let cores = topology.all_cores.values();
         Ok(Machine::new(cores.map(|core| (core.node_id as u32, core.cpus.keys().copied().collect())), &away))
     }

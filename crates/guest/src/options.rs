@@ -48,9 +48,13 @@ pub struct Options {
     /// Cores that are preferred whatever the steal
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8192))]
     pub floor: u32,
-    /// Schedule, and leave the preferred CPUs as they are told by --preferred; all at first
+    /// Leave the preferred CPUs as they are told by --preferred; all at first
     #[arg(long)]
     pub no_steal_monitor: bool,
+    /// Give the tasks back to EEVDF after so many periods in which all CPUs were preferred, until some are not; 0 schedules
+    /// always
+    #[arg(long, value_name = "PERIODS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    pub stand_by: u32,
     /// Length of a turn in µs (100 to 100000)
     #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u64).range(100..=100_000))]
     pub slice_us: u64,

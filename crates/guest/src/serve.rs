@@ -4,10 +4,11 @@
 use crate::cpulist::{self, Cpus};
 use crate::irqbalance::Irqbalance;
 use crate::keeper::{self, Keeper, Undo};
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::monitor::Monitor;
 use crate::options::Options;
 use crate::publish::{self, Published};
+use crate::standby::StandBy;
 use crate::stats::GuestStats;
 use crate::steal::{Record, Source};
 use crate::steer::Steering;
@@ -18,6 +19,7 @@ use overbook_host::scheduler::{Mode, Scheduler};
 use overbook_host::{Bare, preflight, replace};
 use overbook_policy::steal::ratio;
 use scx_stats::prelude::*;
+use scx_utils::UserExitInfo;
 use std::fs::File;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -59,14 +61,17 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         return Ok(());
     }
     if options.clean_up {
-        if let Some(name) = preflight::loaded() {
-            bail!("scheduler {name} is running, and cleans up by itself when it ends: stop it instead");
+        if preflight::loaded().is_some() || ask(Vec::new()).is_ok() {
+            bail!("a scheduler is running, and cleans up by itself when it ends: stop it instead");
         }
         return keeper::clean_up();
     }
     preflight::check(options.replace)?;
     if options.hold {
         return hold(options);
+    }
+    if !options.replace && !options.dry_run && ask(Vec::new()).is_ok() {
+        bail!("an `overbook guest` stands by already: stop it first, or take over from it with --replace");
     }
     let of_scheduler = options.scheduler()?;
     let mut first = None;
@@ -89,17 +94,43 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
                 none.insert(Guest::new(options)?)
             }
         };
-        scheduler.attach(&of_scheduler)?;
-        guest.serve(&mut scheduler, options, &|| stop.load(Ordering::Relaxed))?;
-        let exit = scheduler.leave();
-        if !exit.should_restart() {
+        let standby = StandBy::new(&mut scheduler, of_scheduler.clone(), options.stand_by);
+        let end = guest.serve(standby, options, &|| stop.load(Ordering::Relaxed))?;
+        if !end.is_hotplug() {
             if options.json {
                 println!("{}", serde_json::to_string(&guest.stats)?);
             }
-            return exit.report();
+            return end.report();
         }
         log::info!("CPUs came or went: loading again");
         guest.machine_changed()?;
+    }
+}
+
+/// Why [`Guest::serve`] ended.
+enum End {
+    /// It was asked to, while it stood by.
+    Asked,
+    /// CPUs came or went, while it stood by.
+    Hotplug,
+    /// The scheduler was unloaded, by us or by the kernel.
+    Unloaded(UserExitInfo),
+}
+
+impl End {
+    fn is_hotplug(&self) -> bool {
+        match self {
+            End::Asked => false,
+            End::Hotplug => true,
+            End::Unloaded(exit) => exit.should_restart(),
+        }
+    }
+
+    fn report(&self) -> Result<()> {
+        match self {
+            End::Unloaded(exit) => exit.report(),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -141,22 +172,23 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Schedules until the end.
-    fn serve(&mut self, scheduler: &mut Scheduler, options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
+    /// Watches, and schedules where needed, until the end.
+    fn serve(&mut self, mut scheduler: StandBy, options: &Options, stop: &dyn Fn() -> bool) -> Result<End> {
         let server = StatsServer::<Request, Answer>::new(server_data()).launch();
         // Without a server the scheduler is as good; another user of the socket must not stop it.
         let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
         let period = Duration::from_millis(options.interval_ms).mul_f64(options.stretch);
         let (mut due, mut shown) = (Instant::now(), Instant::now());
-        self.prefer(scheduler, options)?;
-        while !stop() && !scheduler.ended() {
+        let mut changed = false;
+        self.prefer(&mut scheduler, options)?;
+        while !stop() && !scheduler.ended() && !changed {
             let wait = due.saturating_duration_since(Instant::now()).min(POLL);
             match &server {
                 Some(server) => {
                     let (answers, requests) = server.channels();
                     if let Ok(request) = requests.recv_timeout(wait) {
                         let leave = matches!(request, Request::Leave);
-                        let answer = self.answer(request, scheduler, options);
+                        let answer = self.answer(request, &mut scheduler, options);
                         answers.send(answer.map_err(|e| format!("{e:#}")))?;
                         if leave {
                             log::info!("another one takes over");
@@ -168,20 +200,29 @@ impl Guest {
             }
             if Instant::now() >= due {
                 due += period;
-                self.period(scheduler, options)?;
+                // The kernel says so only while it has the scheduler attached.
+                changed = !scheduler.is_scheduling() && machine::online()? != self.monitor.machine().online();
+                if !changed {
+                    self.period(&mut scheduler, options)?;
+                }
             }
             if let Some(seconds) = options.stats
                 && shown.elapsed() >= Duration::from_secs_f64(seconds)
             {
                 shown = Instant::now();
-                self.now(scheduler, options)?.print(&mut std::io::stderr())?;
+                self.now(&scheduler, options)?.print(&mut std::io::stderr())?;
             }
         }
-        self.now(scheduler, options).map(drop)
+        self.now(&scheduler, options)?;
+        Ok(match scheduler.leave() {
+            Some(exit) => End::Unloaded(exit),
+            None if changed => End::Hotplug,
+            None => End::Asked,
+        })
     }
 
     /// Looks at a period.
-    fn period(&mut self, scheduler: &mut Scheduler, options: &Options) -> Result<()> {
+    fn period(&mut self, scheduler: &mut StandBy, options: &Options) -> Result<()> {
         let before = self.monitor.preferred();
         if !options.no_steal_monitor
             && let Some(record) = self.source.sample(&self.monitor.machine().online())?
@@ -201,7 +242,7 @@ impl Guest {
         if self.settled >= options.irq_settle {
             self.interrupts_follow()?;
         }
-        Ok(())
+        scheduler.period(self.monitor.preferred() == self.monitor.machine().online())
     }
 
     fn note(&mut self, record: &Record) -> Result<()> {
@@ -216,9 +257,10 @@ impl Guest {
     }
 
     /// Has the scheduler and everybody else know the preferred CPUs.
-    fn prefer(&mut self, scheduler: &mut Scheduler, options: &Options) -> Result<()> {
+    fn prefer(&mut self, scheduler: &mut StandBy, options: &Options) -> Result<()> {
         let cpus = self.monitor.preferred();
-        scheduler.prefer(&cpus.iter().copied().collect::<Vec<_>>())?;
+        let all = cpus == self.monitor.machine().online();
+        scheduler.prefer(&cpus.iter().copied().collect::<Vec<_>>(), all)?;
         self.published.set(&cpus)?;
         self.settled = 0;
         self.describe(options);
@@ -244,8 +286,9 @@ impl Guest {
     }
 
     /// Statistics as of now.
-    fn now(&mut self, scheduler: &Scheduler, options: &Options) -> Result<GuestStats> {
+    fn now(&mut self, scheduler: &StandBy, options: &Options) -> Result<GuestStats> {
         self.describe(options);
+        self.stats.scheduling = scheduler.is_scheduling().into();
         self.stats.add(&scheduler.stats()?);
         Ok(self.stats.clone())
     }
@@ -283,12 +326,7 @@ impl Guest {
         })
     }
 
-    fn answer(
-        &mut self,
-        request: Request,
-        scheduler: &mut Scheduler,
-        options: &Options,
-    ) -> Result<GuestStats> {
+    fn answer(&mut self, request: Request, scheduler: &mut StandBy, options: &Options) -> Result<GuestStats> {
         if let Request::Prefer(choice) = request {
             if choice == "auto" {
                 self.monitor.automatic();
@@ -367,13 +405,10 @@ fn hold(options: &Options) -> Result<()> {
         now.check()?;
         // Reading the machine takes an emulated CPU a second.
         let mut guest = Guest::new(&now)?;
-        scheduler.forget_end()?;
-        scheduler.attach(&now.scheduler()?)?;
+        let standby = StandBy::new(&mut scheduler, now.scheduler()?, now.stand_by);
         println!("{{}}");
         // Whatever comes next ends this turn: `detach`, or the end of the input.
-        guest.serve(&mut scheduler, &now, &|| lines.try_recv() != Err(TryRecvError::Empty))?;
-        let exit = scheduler.leave();
-        exit.report()?;
+        guest.serve(standby, &now, &|| lines.try_recv() != Err(TryRecvError::Empty))?.report()?;
         println!("{}", serde_json::to_string(&guest.stats)?);
     }
     Ok(())

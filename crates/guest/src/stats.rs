@@ -18,6 +18,8 @@ pub struct GuestStats {
     pub online: String,
     #[stat(desc = "preferred CPUs, as a list")]
     pub preferred: String,
+    #[stat(desc = "1 while it schedules, 0 while it stands by and EEVDF does, as all CPUs are preferred")]
+    pub scheduling: u64,
     #[stat(desc = "number of online CPUs")]
     pub nr_online: u64,
     #[stat(
@@ -67,9 +69,10 @@ impl GuestStats {
     pub fn print(&self, out: &mut dyn Write) -> Result<()> {
         writeln!(
             out,
-            "{}: preferred {} of {} ({} of {} CPUs), steal {:.2} %, used {:.2} CPUs, {} shrinks, {} grows, {} pushed, \
+            "{}{}: preferred {} of {} ({} of {} CPUs), steal {:.2} %, used {:.2} CPUs, {} shrinks, {} grows, {} pushed, \
              {} outside",
             self.governor,
+            if self.scheduling == 0 { ", standing by" } else { "" },
             self.preferred,
             self.online,
             self.nr_preferred,

@@ -14,20 +14,21 @@ pub const LEAVE: &str = "leave";
 /// Longest wait for the other to leave.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Has a scheduler of ours leave, if one runs, and waits until it has.
+/// Has a scheduler of ours leave, if one runs or stands by, and waits until it has.
 ///
 /// # Errors
 /// It does not listen, or does not leave.
 pub fn take_over() -> Result<()> {
-    if preflight::loaded().is_none() {
-        return Ok(());
-    }
-    let mut client = StatsClient::new()
-        .connect(None)
-        .context("the scheduler that runs does not listen: stop it by hand, then start this one")?;
+    let mut client = match StatsClient::new().connect(None) {
+        Ok(client) => client,
+        Err(_) if preflight::loaded().is_none() => return Ok(()),
+        other => {
+            other.context("the scheduler that runs does not listen: stop it by hand, then start this one")?
+        }
+    };
     client.request::<Value>("stats", vec![(LEAVE.into(), "now".into())])?;
     let start = Instant::now();
-    while preflight::loaded().is_some() {
+    while preflight::loaded().is_some() || StatsClient::new().connect(None).is_ok() {
         if start.elapsed() > PATIENCE {
             bail!("the scheduler that runs does not leave: stop it by hand, then start this one");
         }

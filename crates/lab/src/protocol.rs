@@ -85,8 +85,10 @@ pub struct GuestCount {
     pub ticks: u64,
     /// Stolen from them, in ticks.
     pub steal_ticks: u64,
-    /// CPUs that it prefers.
-    pub preferred: u32,
+    /// For how long CPUs were preferred, all together, ns.
+    pub preferred_ns: u64,
+    /// Times that their number changed.
+    pub changes: u64,
 }
 
 /// How long a soak is.

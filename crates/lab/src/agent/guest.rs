@@ -41,13 +41,22 @@ pub fn check(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     let load = |more: &[&str]| Guest::start(more);
 
     let mut guest = load(&["--interval-ms", "100", "--irq-settle", "2"])?;
-    guest.wait(LOAD_PATIENCE, "load", || Ok(scheduler_state()? == "enabled"))?;
-    guest.wait(PATIENCE, "prefer all CPUs", || Ok(preferred() == "0-3"))?;
+    guest.wait(LOAD_PATIENCE, "load, and prefer all CPUs", || Ok(preferred() == "0-3"))?;
     ensure!(places(&free)?.len() == 4, "without steal, not all CPUs are used");
-    say("no steal: all CPUs are preferred and used")?;
+    ensure!(scheduler_state()? == "disabled", "without steal, it does not stand by");
+    for arguments in [&["guest"][..], &["guest", "--clean-up"]] {
+        let output = overbook(arguments)?;
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(
+            !output.status.success() && text.contains("stop it"),
+            "{arguments:?} beside another: {text:?}"
+        );
+    }
+    say("no steal: all CPUs are preferred and used, it stands by, and no other may")?;
 
     steal.set(50);
     guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
+    ensure!(scheduler_state()? == "enabled", "with steal, it does not schedule");
     let seen = places(&free)?;
     ensure!(seen.iter().all(|cpu| *cpu < 2), "tasks still run on CPUs {seen:?}, of which 0-1 are preferred");
     say("half is stolen: one core of two siblings stays, and tasks run there only")?;
@@ -81,30 +90,35 @@ pub fn check(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     guest.wait(PATIENCE, "prefer all again", || Ok(preferred() == "0-3"))?;
     guest.wait(PATIENCE, "use all again", || Ok(places(&free)?.len() == 4))?;
     guest.wait(PATIENCE, "tell irqbalance", || Ok(irqbalance.last() == "settings cpus NULL"))?;
-    say("steal is over: all CPUs come back, and irqbalance as it was")?;
+    guest.wait(PATIENCE, "stand by", || Ok(scheduler_state()? == "disabled"))?;
+    say("steal is over: all CPUs come back, irqbalance as it was, and the tasks are EEVDF's")?;
+
+    set_online(3, false)?;
+    guest.wait(LOAD_PATIENCE, "see that a CPU went", || Ok(preferred() == "0-2"))?;
+    // Of the three CPUs that are left, one would do.
+    steal.set(75);
+    guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
+    guest.wait(PATIENCE, "tell irqbalance", || Ok(irqbalance.last() == "settings cpus 2"))?;
+    say("a CPU went while it stood by: loaded again, and one core is left")?;
 
     steal.set(50);
-    guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
-    guest.wait(PATIENCE, "tell irqbalance", || Ok(irqbalance.last() == "settings cpus 2-3"))?;
-    // Of three CPUs that are left, one would do.
-    steal.set(75);
     let before = restarts()?;
-    set_online(3, false)?;
-    guest.wait(LOAD_PATIENCE, "come back without a CPU", || {
+    set_online(3, true)?;
+    guest.wait(LOAD_PATIENCE, "come back with a CPU", || {
         Ok(restarts()? > before && scheduler_state()? == "enabled" && preferred() == "0-1")
     })?;
-    say("a CPU went: loaded again, and one core is left")?;
+    say("a CPU came while it scheduled: loaded again, and one core is preferred")?;
 
     guest.kill()?;
     wait(PATIENCE, "leave after kill -9", || Ok(scheduler_state()? == "disabled"))?;
     wait(PATIENCE, "clean up", || Ok(preferred().is_empty() && irqbalance.last() == "settings cpus NULL"))?;
-    set_online(3, true)?;
     wait(PATIENCE, "use all CPUs", || Ok(places(&free)?.len() == 4))?;
     say("kill -9: EEVDF uses all CPUs, the list is gone, irqbalance is as it was")?;
 
     drop(irqbalance);
     let moved = movable_irq()?;
-    let mut guest = load(&["--interval-ms", "100", "--irq-settle", "1", "--steer-irqs", "--json"])?;
+    let more = ["--interval-ms", "100", "--irq-settle", "1", "--steer-irqs", "--json", "--stand-by", "0"];
+    let mut guest = load(&more)?;
     guest.wait(LOAD_PATIENCE, "load", || Ok(scheduler_state()? == "enabled"))?;
     guest.wait(PATIENCE, "move interrupts", || Ok(irq_cpus(moved)? == "0-1"))?;
     guest.end()?;

@@ -14,9 +14,13 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// Where `overbook guest` publishes preferred CPUs.
 const PREFERRED: &str = "/run/overbook/preferred";
+
+/// How often that is looked at, before dilation.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs of the program so far.
 #[derive(Default)]
@@ -38,6 +42,7 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     let runs = Runs::default();
     thread::scope(|scope| {
         let mut worker = None;
+        scope.spawn(|| watch(LOOK.mul_f64(guest.dilation), &runs));
         port.say(&GuestAnswer::Done(GuestCount::default()))?;
         loop {
             let line = orders.next().context("the host has gone")??;
@@ -94,6 +99,22 @@ fn repeat(guest: &InnerGuest, runs: &Runs) -> Result<()> {
     Ok(())
 }
 
+/// Adds up for how long CPUs are preferred, as long as the machine lives.
+fn watch(period: Duration, runs: &Runs) -> Result<()> {
+    let online = describe::online_cpus()?.len() as u64;
+    let (mut before, mut at) = (online, now_ns());
+    loop {
+        thread::sleep(period);
+        let list = fs::read_to_string(PREFERRED).ok().and_then(|list| describe::parse_cpus(&list).ok());
+        let preferred = list.map_or(online, |cpus| cpus.len() as u64);
+        let now = now_ns();
+        let mut sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
+        sum.preferred_ns += preferred * (now - at);
+        sum.changes += u64::from(preferred != before);
+        (before, at) = (preferred, now);
+    }
+}
+
 /// The number that stands behind the last `word` of a text.
 fn number_after(text: &str, word: &str) -> Option<f64> {
     text.rsplit_once(word)?.1.split_whitespace().next()?.parse().ok()
@@ -103,17 +124,11 @@ fn count(runs: &Runs) -> Result<GuestCount> {
     let stat = fs::read_to_string("/proc/stat")?;
     let all = stat.lines().next().context("/proc/stat is empty")?;
     let ticks: Vec<u64> = all.split_whitespace().skip(1).map(|n| n.parse().unwrap_or(0)).collect();
-    let online = describe::online_cpus()?.len() as u32;
-    let preferred = fs::read_to_string(PREFERRED)
-        .ok()
-        .and_then(|list| describe::parse_cpus(&list).ok())
-        .map_or(online, |cpus| cpus.len() as u32);
     let sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
     Ok(GuestCount {
         // Guest time, the last two, is in user time already.
         ticks: ticks.iter().take(8).sum(),
         steal_ticks: ticks.get(7).copied().unwrap_or(0),
-        preferred,
         ..*sum
     })
 }

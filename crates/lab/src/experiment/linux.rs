@@ -125,7 +125,10 @@ impl Fleet {
             let stolen = (new.steal_ticks - old.steal_ticks) as f64;
             let ticks = (new.ticks - old.ticks).max(1) as f64;
             run.extra.insert(format!("{}: steal, % of its vCPUs' time", vm.name), stolen / ticks * 100.0);
-            run.extra.insert(format!("{}: preferred CPUs at the end", vm.name), f64::from(new.preferred));
+            let preferred = (new.preferred_ns - old.preferred_ns) as f64 / window_ns as f64;
+            run.extra.insert(format!("{}: preferred CPUs, mean", vm.name), preferred);
+            let changes = (new.changes - old.changes) as f64;
+            run.extra.insert(format!("{}: changes of their number", vm.name), changes);
             run.vms.push(VmResult {
                 name: vm.name.clone(),
                 // With its name, as tables sum up VMs of a pattern, and only some may take part.
