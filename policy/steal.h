@@ -74,10 +74,14 @@ struct ovb_steal_state {
 	ovb_u32 patience;
 	/* The last change was a growth. */
 	ovb_u32 grown;
-	/* CPU time (of OVB_STEAL_ONE) summed over the first agreeing samples, or since a shrink. */
-	ovb_u32 run_sum;
-	/* The last shrink: cores and CPU time of a sample before it, and samples until it is
-	 * judged; 0 if there is nothing to judge. */
+	/* CPU time (of OVB_STEAL_ONE) of a sample, in the mean of the last ones with these cores,
+	 * and how many these are, at most OVB_STEAL_MEMORY. The next one is of two numbers of
+	 * cores, and does not count. */
+	ovb_u32 run_mean;
+	ovb_u32 run_samples;
+	ovb_u32 mixed;
+	/* The last shrink: cores and mean CPU time before it, whether the guest wanted all its
+	 * CPUs, and whether it is still to be judged. */
 	ovb_u32 before_cores;
 	ovb_u32 before_run;
 	ovb_u32 before_full;
@@ -93,6 +97,9 @@ struct ovb_steal_state {
 /* A shrink that lost CPU time is not tried again for so many samples; then for twice as many. */
 #define OVB_STEAL_HOLD_SAMPLES 16u
 #define OVB_STEAL_DOUBLINGS    6u
+/* Samples that a mean remembers. Those of a fifth of a second differ by a third among each other.
+ */
+#define OVB_STEAL_MEMORY 8u
 
 /* part · 10000 ÷ whole, saturating; 0 if whole is 0. Off by one part in 2^17 at most. */
 static inline ovb_u32 ovb_steal_ratio(ovb_u64 part, ovb_u64 whole)
@@ -176,7 +183,6 @@ static inline int ovb_steal_agree(struct ovb_steal_state *state, ovb_u32 directi
 		state->direction = direction;
 		state->agreed = 0;
 		state->target = 0;
-		state->run_sum = 0;
 	}
 	if (state->agreed < 0xffff)
 		state->agreed++;
@@ -201,23 +207,44 @@ static inline ovb_u32 ovb_steal_step(struct ovb_steal_state *state,
 			       all);
 }
 
-/* Whether the last shrink cost CPU time that the guest still wants: an eighth less than before, in
- * the mean of the samples since, but for the first, which is of both sizes; and time is still being
- * stolen. (Whether it wants all its CPUs says nothing here: who gets less done waits less.) */
-static inline int ovb_steal_regrets(struct ovb_steal_state *state,
-				    const struct ovb_steal_rules *rules,
-				    const struct ovb_steal_sample *sample)
+/* Takes a sample's CPU time into the mean. */
+static inline void ovb_steal_remember(struct ovb_steal_state *state, ovb_u32 run)
 {
-	state->judge--;
-	if (state->judge >= rules->agree) {
-		state->run_sum = 0;
-		return 0;
+	if (state->mixed) {
+		state->mixed = 0;
+		return;
 	}
-	state->run_sum += ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
-	if (state->judge)
-		return 0;
-	return state->run_sum / rules->agree < state->before_run - state->before_run / 8 &&
-	       ovb_steal_of(sample, sample->preferred) > rules->low;
+	if (state->run_samples < OVB_STEAL_MEMORY)
+		state->run_samples++;
+	if (run > state->run_mean)
+		state->run_mean += (run - state->run_mean) / state->run_samples;
+	else
+		state->run_mean -= (state->run_mean - run) / state->run_samples;
+}
+
+enum ovb_steal_verdict {
+	/* Too early to say. */
+	OVB_STEAL_OPEN = 0,
+	OVB_STEAL_RIGHT = 1,
+	OVB_STEAL_REGRETTED = 2,
+};
+
+/* Whether the last shrink cost CPU time that the guest still wants, by the samples since, while
+ * time is still being stolen. Clear cases are seen in the samples that `agree`: it lost a quarter,
+ * or less than a sixteenth. Others take twice as many; then an eighth is too much. (Whether it
+ * wants all its CPUs says nothing here: who gets less done waits less.) */
+static inline enum ovb_steal_verdict ovb_steal_judge(const struct ovb_steal_state *state,
+						     const struct ovb_steal_rules *rules,
+						     ovb_u32 steal)
+{
+	ovb_u32 before = state->before_run, now = state->run_mean;
+	int late = state->run_samples >= 2 * rules->agree || state->run_samples >= OVB_STEAL_MEMORY;
+
+	if (!late && state->run_samples < rules->agree)
+		return OVB_STEAL_OPEN;
+	if (steal > rules->low && now < before - before / (late ? 8 : 4))
+		return OVB_STEAL_REGRETTED;
+	return late || now >= before - before / 16 ? OVB_STEAL_RIGHT : OVB_STEAL_OPEN;
 }
 
 /* A rule of ours; see above. */
@@ -228,19 +255,24 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 {
 	ovb_u32 steal = ovb_steal_of(sample, sample->preferred), target, wait;
 
+	ovb_steal_remember(state, ovb_steal_ratio(sample->run_ns, sample->elapsed_ns));
 	if (state->judge) {
-		if (ovb_steal_regrets(state, rules, sample)) {
+		switch (ovb_steal_judge(state, rules, steal)) {
+		case OVB_STEAL_OPEN:
+			/* Nothing changes before the last change is judged. */
+			return cores;
+		case OVB_STEAL_REGRETTED:
 			state->hold = OVB_STEAL_HOLD_SAMPLES << state->regrets;
 			if (state->regrets < OVB_STEAL_DOUBLINGS)
 				state->regrets++;
 			state->agreed = 0;
+			state->judge = 0;
 			return ovb_steal_clamp(state->before_cores, rules->floor, all);
+		case OVB_STEAL_RIGHT:
+			state->agreed = 0;
+			state->judge = 0;
+			state->vetted = state->before_full;
 		}
-		/* Nothing changes before the last change is judged. */
-		if (state->judge)
-			return cores;
-		state->agreed = 0;
-		state->vetted = state->before_full;
 	}
 	if (state->hold)
 		state->hold--;
@@ -251,8 +283,6 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		target = ovb_steal_clamp(ovb_steal_served(sample, cores), rules->floor, all);
 		if (target > state->target)
 			state->target = target;
-		if (state->agreed <= rules->agree)
-			state->run_sum += ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
 		if (!enough)
 			return cores;
 		target = state->target;
@@ -269,11 +299,10 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 							  .patience = wait};
 			return all;
 		}
-		state->before_run = state->run_sum / rules->agree;
+		state->before_run = state->run_mean;
 		state->before_full = ovb_steal_wants_all(sample) ? 1 : 0;
 		state->agreed = 0;
 		state->target = 0;
-		state->run_sum = 0;
 		if (target >= cores)
 			return cores;
 		/* Steal right after a growth: the next one waits for longer. */
@@ -282,7 +311,7 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		state->grown = 0;
 		state->stride = 0;
 		state->before_cores = cores;
-		state->judge = rules->agree + 1;
+		state->judge = 1;
 		return target;
 	}
 	if (steal > rules->low) {
@@ -317,13 +346,21 @@ static inline ovb_u32 ovb_steal_decide(struct ovb_steal_state *state,
 				       const struct ovb_steal_sample *sample, ovb_u32 cores,
 				       ovb_u32 all)
 {
+	ovb_u32 wanted;
+
 	/* A period without time says nothing. */
 	if (!sample->elapsed_ns)
 		return ovb_steal_clamp(cores, rules->floor, all);
-	cores = rules->governor == OVB_GOVERNOR_STEP
-			? ovb_steal_step(state, rules, sample, cores, all)
-			: ovb_steal_proportional(state, rules, sample, cores, all);
-	return ovb_steal_clamp(cores, rules->floor, all);
+	wanted = rules->governor == OVB_GOVERNOR_STEP
+			 ? ovb_steal_step(state, rules, sample, cores, all)
+			 : ovb_steal_proportional(state, rules, sample, cores, all);
+	wanted = ovb_steal_clamp(wanted, rules->floor, all);
+	if (wanted != cores) {
+		state->run_mean = 0;
+		state->run_samples = 0;
+		state->mixed = 1;
+	}
+	return wanted;
 }
 
 #endif
