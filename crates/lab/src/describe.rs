@@ -31,6 +31,11 @@ pub fn parse_cpus(list: &str) -> Result<Vec<u32>> {
     Ok(cpus)
 }
 
+/// CPUs that `overbook guest` prefers, as it publishes them; none if it does not run.
+pub fn preferred_cpus() -> Option<Vec<u32>> {
+    parse_cpus(&fs::read_to_string("/run/overbook/preferred").ok()?).ok()
+}
+
 /// EEVDF's base slice as the kernel chose it; 0 if it cannot be read.
 pub fn base_slice_ns() -> u64 {
     let text = fs::read_to_string(format!("{SCHED_DEBUG}/base_slice_ns")).unwrap_or_default();

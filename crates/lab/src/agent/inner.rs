@@ -16,10 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Where `overbook guest` publishes preferred CPUs.
-const PREFERRED: &str = "/run/overbook/preferred";
-
-/// How often that is looked at, before dilation.
+/// How often preferred CPUs are looked at, before dilation.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs of the program so far.
@@ -105,8 +102,7 @@ fn watch(period: Duration, runs: &Runs) -> Result<()> {
     let (mut before, mut at) = (online, now_ns());
     loop {
         thread::sleep(period);
-        let list = fs::read_to_string(PREFERRED).ok().and_then(|list| describe::parse_cpus(&list).ok());
-        let preferred = list.map_or(online, |cpus| cpus.len() as u64);
+        let preferred = describe::preferred_cpus().map_or(online, |cpus| cpus.len() as u64);
         let now = now_ns();
         let mut sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
         sum.preferred_ns += preferred * (now - at);

@@ -2,6 +2,7 @@
 //! One run of a machine that is itself a guest.
 
 mod load;
+mod settle;
 mod thief;
 
 use super::Host;
@@ -10,10 +11,11 @@ use crate::task::{self, now_ns};
 use anyhow::{Context, Result};
 use load::Tasks;
 use overbook_report::schema::{Run, VcpuResult, VmResult};
+use settle::Watch;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, sleep};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use thief::Thief;
 
 /// Where the guest scheduler of a run finds the model's steal times.
@@ -56,13 +58,36 @@ pub fn run_once(
 fn measure(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Thief) -> Result<Run> {
     let dilation = scenario.host.dilation;
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = Watch::start(scope, &stop, dilation);
+        let began = Instant::now();
+        let outcome = measure_window(scenario, spec, host, thief);
+        let ended = Instant::now();
+        let patience = Duration::from_secs_f64(scenario.measure.settle_seconds * dilation);
+        settle::await_all_cpus(host.cpus.len(), patience);
+        let returned = ended.elapsed();
+        let changes = watch.end()?;
+        let _ = task::set_policy(libc::SCHED_OTHER, 0);
+        let mut run = outcome?;
+        if !changes.is_empty() {
+            let ms = |time: Duration| time.as_secs_f64() * 1000.0 / dilation;
+            let settled = settle::settled(&changes, began, ended);
+            run.extra.insert("guest: ms from load to its size".into(), ms(settled));
+            run.extra.insert("guest: ms from its end to all CPUs".into(), ms(returned));
+        }
+        Ok(run)
+    })
+}
+
+fn measure_window(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Thief) -> Result<Run> {
+    let dilation = scenario.host.dilation;
     let tasks = Tasks::start(spec, host.ns_per_turn, dilation)?;
     sleep(Duration::from_secs_f64(scenario.measure.settle_seconds * dilation));
     let (start, before, done, switches) = (now_ns(), thief.given(), tasks.work(), task::context_switches());
     sleep(Duration::from_secs_f64(scenario.measure.seconds * dilation));
     let (end, after, all) = (now_ns(), thief.given(), tasks.work());
     let context_switches = task::context_switches() - switches;
-    let _ = task::set_policy(libc::SCHED_OTHER, 0);
     drop(tasks);
     let window_ns = (end - start).max(1);
     let cpu = |(old, new): (&thief::Given, &thief::Given)| VcpuResult {
