@@ -80,6 +80,7 @@ struct ovb_steal_state {
 	ovb_u32 run_mean;
 	ovb_u32 run_samples;
 	ovb_u32 mixed;
+	ovb_u32 stolen_from;
 	/* The last shrink: cores and mean CPU time before it, whether the guest wanted all its
 	 * CPUs, and whether it is still to be judged. */
 	ovb_u32 before_cores;
@@ -207,9 +208,15 @@ static inline ovb_u32 ovb_steal_step(struct ovb_steal_state *state,
 			       all);
 }
 
-/* Takes a sample's CPU time into the mean. */
-static inline void ovb_steal_remember(struct ovb_steal_state *state, ovb_u32 run)
+/* Takes a sample's CPU time into the mean. What a guest used before others wanted its CPUs is no
+ * measure for what it can have now. */
+static inline void ovb_steal_remember(struct ovb_steal_state *state, ovb_u32 run, int stolen_from)
 {
+	if (!state->judge && !state->stolen_from != !stolen_from) {
+		state->run_mean = 0;
+		state->run_samples = 0;
+	}
+	state->stolen_from = stolen_from ? 1 : 0;
 	if (state->mixed) {
 		state->mixed = 0;
 		return;
@@ -255,7 +262,8 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 {
 	ovb_u32 steal = ovb_steal_of(sample, sample->preferred), target, wait;
 
-	ovb_steal_remember(state, ovb_steal_ratio(sample->run_ns, sample->elapsed_ns));
+	ovb_steal_remember(state, ovb_steal_ratio(sample->run_ns, sample->elapsed_ns),
+			   steal > rules->high);
 	if (state->judge) {
 		switch (ovb_steal_judge(state, rules, steal)) {
 		case OVB_STEAL_OPEN:

@@ -179,9 +179,6 @@ impl Guest {
         let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
         let period = Duration::from_millis(options.interval_ms).mul_f64(options.stretch);
         let (mut due, mut shown) = (Instant::now(), Instant::now());
-        // Whoever looks late at a busy guest sees two periods as one, and a short one.
-        // SAFETY: changes this thread's nice value only.
-        unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, -20) };
         let mut changed = false;
         self.prefer(&mut scheduler, options)?;
         while !stop() && !scheduler.ended() && !changed {

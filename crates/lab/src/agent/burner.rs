@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Idle-priority burners: an emulated CPU that idles would hand its speed to the others.
 
-use crate::task::{self, now_ns};
+use crate::task;
 use anyhow::Result;
-use nix::sys::prctl;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::{self, JoinHandle};
@@ -15,13 +14,8 @@ pub struct Burners {
     threads: Vec<JoinHandle<()>>,
 }
 
-/// EEVDF pulls a task from a busy CPU when another falls idle, which one that burns never does. So burners may nap: for
-/// long enough that the kernel thinks pulling worth while, and for a fiftieth of the time.
-const NAP: Duration = Duration::from_micros(80);
-const BETWEEN_NAPS: Duration = Duration::from_millis(4);
-
 /// Starts one SCHED_IDLE burner on every CPU, and waits until all of them burn.
-pub fn start(cpus: &[u32], naps: bool) -> Result<Burners> {
+pub fn start(cpus: &[u32]) -> Result<Burners> {
     let stop = Arc::new(AtomicBool::new(false));
     let burning = Arc::new(AtomicUsize::new(0));
     let mut threads = Vec::new();
@@ -31,17 +25,10 @@ pub fn start(cpus: &[u32], naps: bool) -> Result<Burners> {
             if task::bind(0, &[cpu]).and_then(|()| task::set_policy(libc::SCHED_IDLE, 0)).is_err() {
                 return;
             }
-            // A nap is to end on time.
-            let _ = prctl::set_timerslack(1);
             burning.fetch_add(1, Ordering::Relaxed);
-            let mut napped = now_ns();
             while !stop.load(Ordering::Relaxed) {
                 task::turns(200);
                 look_into_the_kernel();
-                if naps && now_ns() - napped >= BETWEEN_NAPS.as_nanos() as u64 {
-                    thread::sleep(NAP);
-                    napped = now_ns();
-                }
             }
         })?);
     }

@@ -59,7 +59,7 @@ fn work(job: &Job, port: &mut Port) -> Result<()> {
     let cpus = describe::online_cpus()?;
     task::wait_for_quiet();
     let trial = matches!(job.task, Task::Trial);
-    let _burners = burner::start(&cpus, has_linux)?;
+    let _burners = burner::start(&cpus)?;
     let clock = instrument::Clock::calibrate()?;
     if trial {
         return experiment::trial(&clock);

@@ -56,19 +56,28 @@ pub fn run_once(
 }
 
 fn measure(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Thief) -> Result<Run> {
-    let dilation = scenario.host.dilation;
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
+    let outcome = match spec.watch {
+        true => watch(scenario, host, || measure_window(scenario, spec, host, thief)),
+        false => measure_window(scenario, spec, host, thief),
+    };
+    let _ = task::set_policy(libc::SCHED_OTHER, 0);
+    outcome
+}
+
+/// Notes how long the guest takes to find its size.
+fn watch(scenario: &Scenario, host: &Host, run: impl FnOnce() -> Result<Run>) -> Result<Run> {
+    let dilation = scenario.host.dilation;
     let stop = AtomicBool::new(false);
     thread::scope(|scope| {
         let watch = Watch::start(scope, &stop, dilation);
         let began = Instant::now();
-        let outcome = measure_window(scenario, spec, host, thief);
+        let outcome = run();
         let ended = Instant::now();
         let patience = Duration::from_secs_f64(scenario.measure.settle_seconds * dilation);
         settle::await_all_cpus(host.cpus.len(), patience);
         let returned = ended.elapsed();
         let changes = watch.end()?;
-        let _ = task::set_policy(libc::SCHED_OTHER, 0);
         let mut run = outcome?;
         if !changes.is_empty() {
             let ms = |time: Duration| time.as_secs_f64() * 1000.0 / dilation;

@@ -73,6 +73,9 @@ pub struct GuestSpec {
     /// A vCPU runs and is preempted by turns; both together, in µs before dilation. 100 to 10^6.
     #[serde(default = "turn_us")]
     pub turn_us: f64,
+    /// How soon it finds its size is measured too: preferred CPUs are looked at all the time, which costs a little.
+    #[serde(default)]
+    pub watch: bool,
 }
 
 fn operation_us() -> f64 {
