@@ -82,6 +82,7 @@ impl<'s, 'a> StandBy<'s, 'a> {
 
     /// Gives the tasks back if it has them, and says why it ended.
     pub fn leave(self) -> Option<UserExitInfo> {
+        weigh(0);
         self.attached.then(|| self.scheduler.leave())
     }
 

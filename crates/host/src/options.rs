@@ -165,7 +165,7 @@ pub struct Options {
     #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub stay_us: u64,
     /// A vCPU whose IPI is being handled keeps its CPU for this long since it sent it, in µs
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
     pub answer_us: u64,
     /// A queued vCPU that had yielded this long ago, in µs, may have got what it waited for, and is worth a hand-off
     #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
