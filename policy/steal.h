@@ -81,12 +81,14 @@ struct ovb_steal_state {
 	ovb_u32 run_samples;
 	ovb_u32 mixed;
 	ovb_u32 stolen_from;
-	/* The last shrink: cores and mean CPU time before it, whether the guest wanted all its
-	 * CPUs, and whether it is still to be judged. */
+	/* The last shrink: cores and CPU time before it, whether the guest wanted all its CPUs, how
+	 * far it is judged (enum ovb_steal_phase), and the most CPU time that a sample had since.
+	 */
 	ovb_u32 before_cores;
 	ovb_u32 before_run;
 	ovb_u32 before_full;
 	ovb_u32 judge;
+	ovb_u32 run_most;
 	/* The guest wanted all its CPUs when it shrank, and lost nothing: what it has is right even
 	 * if some of it is stolen, as a fraction of a core always is. */
 	ovb_u32 vetted;
@@ -129,11 +131,11 @@ static inline ovb_u32 ovb_steal_of(const struct ovb_steal_sample *sample, ovb_u3
 	return ovb_steal_ratio(sample->steal_ns, sample->elapsed_ns * (cpus ? cpus : 1));
 }
 
-/* ns of whole_ns, the time of all `cores`, as cores; rounded up, but for a sixteenth of a core.
- * cores is below 2^16. */
-static inline ovb_u32 ovb_steal_cores(ovb_u64 ns, ovb_u64 whole_ns, ovb_u32 cores)
+/* A part of the time of all `cores`, as cores; rounded up, but for a sixteenth of a core. cores is
+ * below 2^16. */
+static inline ovb_u32 ovb_steal_cores(ovb_u64 time, ovb_u64 whole_time, ovb_u32 cores)
 {
-	ovb_u32 part = ovb_steal_ratio(ns, whole_ns), whole, rest;
+	ovb_u32 part = ovb_steal_ratio(time, whole_time), whole, rest;
 
 	if (part > OVB_STEAL_ONE)
 		part = OVB_STEAL_ONE;
@@ -152,17 +154,20 @@ static inline int ovb_steal_wants_all(const struct ovb_steal_sample *sample)
 
 /*
  * Cores of `cores` that a guest with steal should use. One that wants all of them: as many as the
- * host served. One that idles at times: as many as it wants, and one fewer than now, but what it
- * was served in any case.
+ * host served in the mean. One that idles at times: as many as it wants, and one fewer than now,
+ * but what it was served in any case.
  */
-static inline ovb_u32 ovb_steal_served(const struct ovb_steal_sample *sample, ovb_u32 cores)
+static inline ovb_u32 ovb_steal_served(const struct ovb_steal_sample *sample, ovb_u32 run_mean,
+				       ovb_u32 cores)
 {
-	ovb_u64 all = sample->elapsed_ns * sample->preferred;
-	ovb_u32 served = ovb_steal_cores(sample->run_ns, all, cores), wanted;
+	ovb_u32 served =
+		ovb_steal_cores(run_mean, (ovb_u64)OVB_STEAL_ONE * sample->preferred, cores);
+	ovb_u32 wanted;
 
 	if (ovb_steal_wants_all(sample))
 		return served;
-	wanted = ovb_steal_cores(sample->run_ns + sample->steal_ns, all, cores);
+	wanted = ovb_steal_cores(sample->run_ns + sample->steal_ns,
+				 sample->elapsed_ns * sample->preferred, cores);
 	if (wanted >= cores)
 		wanted = cores - 1;
 	return wanted > served ? wanted : served;
@@ -229,6 +234,12 @@ static inline void ovb_steal_remember(struct ovb_steal_state *state, ovb_u32 run
 		state->run_mean -= (state->run_mean - run) / state->run_samples;
 }
 
+enum ovb_steal_phase {
+	OVB_STEAL_JUDGED = 0,
+	OVB_STEAL_EARLY = 1,
+	OVB_STEAL_LATE = 2,
+};
+
 enum ovb_steal_verdict {
 	/* Too early to say. */
 	OVB_STEAL_OPEN = 0,
@@ -237,21 +248,35 @@ enum ovb_steal_verdict {
 };
 
 /* Whether the last shrink cost CPU time that the guest still wants, by the samples since, while
- * time is still being stolen. Clear cases are seen in the samples that `agree`: it lost a quarter,
- * or less than a sixteenth. Others take twice as many; then an eighth is too much. (Whether it
- * wants all its CPUs says nothing here: who gets less done waits less.) */
-static inline enum ovb_steal_verdict ovb_steal_judge(const struct ovb_steal_state *state,
+ * time is still being stolen. Clear cases are seen in the samples that `agree`: all of them lost a
+ * quarter, or their mean less than a sixteenth. Others take twice as many more, as the first ones
+ * may be of tasks that were still on their way; then an eighth is too much. (Whether it wants all
+ * its CPUs says nothing here: who gets less done waits less.) */
+static inline enum ovb_steal_verdict ovb_steal_judge(struct ovb_steal_state *state,
 						     const struct ovb_steal_rules *rules,
-						     ovb_u32 steal)
+						     ovb_u32 steal, ovb_u32 run)
 {
-	ovb_u32 before = state->before_run, now = state->run_mean;
-	int late = state->run_samples >= 2 * rules->agree || state->run_samples >= OVB_STEAL_MEMORY;
+	ovb_u32 before = state->before_run;
+	int stolen_from = steal > rules->low;
 
-	if (!late && state->run_samples < rules->agree)
+	if (run > state->run_most)
+		state->run_most = run;
+	if (state->judge == OVB_STEAL_LATE) {
+		if (state->run_samples < 2 * rules->agree && state->run_samples < OVB_STEAL_MEMORY)
+			return OVB_STEAL_OPEN;
+		return stolen_from && state->run_mean < before - before / 8 ? OVB_STEAL_REGRETTED
+									    : OVB_STEAL_RIGHT;
+	}
+	if (state->run_samples < rules->agree && state->run_samples < OVB_STEAL_MEMORY)
 		return OVB_STEAL_OPEN;
-	if (steal > rules->low && now < before - before / (late ? 8 : 4))
+	if (!stolen_from || state->run_mean >= before - before / 16)
+		return OVB_STEAL_RIGHT;
+	if (state->run_most < before - before / 4)
 		return OVB_STEAL_REGRETTED;
-	return late || now >= before - before / 16 ? OVB_STEAL_RIGHT : OVB_STEAL_OPEN;
+	state->judge = OVB_STEAL_LATE;
+	state->run_mean = 0;
+	state->run_samples = 0;
+	return OVB_STEAL_OPEN;
 }
 
 /* A rule of ours; see above. */
@@ -261,11 +286,12 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 					     ovb_u32 all)
 {
 	ovb_u32 steal = ovb_steal_of(sample, sample->preferred), target, wait;
+	ovb_u32 run = ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
+	int mixed = state->mixed;
 
-	ovb_steal_remember(state, ovb_steal_ratio(sample->run_ns, sample->elapsed_ns),
-			   steal > rules->high);
+	ovb_steal_remember(state, run, steal > rules->high);
 	if (state->judge) {
-		switch (ovb_steal_judge(state, rules, steal)) {
+		switch (mixed ? OVB_STEAL_OPEN : ovb_steal_judge(state, rules, steal, run)) {
 		case OVB_STEAL_OPEN:
 			/* Nothing changes before the last change is judged. */
 			return cores;
@@ -274,11 +300,11 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 			if (state->regrets < OVB_STEAL_DOUBLINGS)
 				state->regrets++;
 			state->agreed = 0;
-			state->judge = 0;
+			state->judge = OVB_STEAL_JUDGED;
 			return ovb_steal_clamp(state->before_cores, rules->floor, all);
 		case OVB_STEAL_RIGHT:
 			state->agreed = 0;
-			state->judge = 0;
+			state->judge = OVB_STEAL_JUDGED;
 			state->vetted = state->before_full;
 		}
 	}
@@ -288,7 +314,8 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		int enough = ovb_steal_agree(state, OVB_STEAL_SHRINK, rules->agree);
 
 		/* The most that any of the samples asked for. */
-		target = ovb_steal_clamp(ovb_steal_served(sample, cores), rules->floor, all);
+		target = ovb_steal_clamp(ovb_steal_served(sample, state->run_mean, cores),
+					 rules->floor, all);
 		if (target > state->target)
 			state->target = target;
 		if (!enough)
@@ -307,7 +334,7 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 							  .patience = wait};
 			return all;
 		}
-		state->before_run = state->run_mean;
+		state->before_run = run < state->run_mean ? run : state->run_mean;
 		state->before_full = ovb_steal_wants_all(sample) ? 1 : 0;
 		state->agreed = 0;
 		state->target = 0;
@@ -319,7 +346,8 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		state->grown = 0;
 		state->stride = 0;
 		state->before_cores = cores;
-		state->judge = 1;
+		state->judge = OVB_STEAL_EARLY;
+		state->run_most = 0;
 		return target;
 	}
 	if (steal > rules->low) {
@@ -340,7 +368,7 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 	if (state->stride < 0x8000)
 		state->stride *= 2;
 	state->grown = 1;
-	state->judge = 0;
+	state->judge = OVB_STEAL_JUDGED;
 	state->agreed = 0;
 	return ovb_steal_clamp(target, rules->floor, all);
 }

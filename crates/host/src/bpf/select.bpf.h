@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Whom KVM should have picked (policy/tiers.h). The cost of a choice does not depend on the size of
- * the VM: bitmaps say who is queued, and at most SCAN of each kind are looked at.
+ * the VM: bitmaps say who is queued, and at most SCAN of each kind are looked at, for MOST in all.
  *
  * Functions that are not static are verified once each, and not once for every call: with all in
  * one piece, a load took minutes on an emulated CPU. They return 0, as such functions must return
@@ -15,6 +15,10 @@
 #include "relate.bpf.h"
 
 #define SCAN 4
+/* What a search may cost in all: 1 for a look at a sibling, some 500 instructions, and WAITER for
+ * one at a sibling that waits, perhaps for several others. */
+#define MOST   6
+#define WAITER 2
 /* include/linux/sched.h: TASK_INTERRUPTIBLE | TASK_UNINTERRUPTIBLE. */
 #define TASK_ASLEEP 3
 
@@ -35,6 +39,7 @@ struct search {
 	/* Siblings that are looked at, and the interrupts of one. */
 	u64 mask[MASK_WORDS];
 	struct requests requests;
+	u32 cost;
 	/* Thread and tier of the best. */
 	u32 best_pid;
 	u32 best;
@@ -336,8 +341,12 @@ __noinline int consider_some(u32 kind)
 			other = vcpu_ctx(vmc, id);
 			receiver = other && other->senders & ovb_ple_kvm_bit(s->vcpu - 1);
 		}
-		if (receiver || pid != s->kvm_choice)
+		if (receiver || pid != s->kvm_choice) {
+			if (s->cost >= MOST)
+				return 0;
+			s->cost += kind == WAITING ? WAITER : 1;
 			consider(pid, receiver);
+		}
 		if (s->best >= best_of_kind(kind))
 			return 0;
 		id++;
