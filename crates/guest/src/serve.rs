@@ -28,8 +28,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-/// How often the loader looks whether the kernel has unloaded the scheduler.
+/// How often the loader looks whether the kernel has unloaded the scheduler, and whether it is to stop.
 const POLL: Duration = Duration::from_millis(100);
+
+/// How often it looks whether it is to stop while it stands by, and should not be noticed.
+const REST: Duration = Duration::from_secs(1);
 
 /// `overbook guest`, until `stop` is raised or the kernel unloads the scheduler.
 ///
@@ -182,7 +185,8 @@ impl Guest {
         let mut changed = false;
         self.prefer(&mut scheduler, options)?;
         while !stop() && !scheduler.ended() && !changed {
-            let wait = due.saturating_duration_since(Instant::now()).min(POLL);
+            let poll = if scheduler.is_scheduling() || options.stats.is_some() { POLL } else { REST };
+            let wait = due.saturating_duration_since(Instant::now()).min(poll);
             match &server {
                 Some(server) => {
                     let (answers, requests) = server.channels();
