@@ -100,7 +100,8 @@ struct ovb_steal_state {
 /* A shrink that lost CPU time is not tried again for so many samples; then for twice as many. */
 #define OVB_STEAL_HOLD_SAMPLES 16u
 #define OVB_STEAL_DOUBLINGS    6u
-/* Samples that a mean remembers. Those of a fifth of a second differ by a third among each other.
+/* Samples that a mean remembers, and that a shrink is judged by at most, twice. Those of a fifth of
+ * a second differ by a third among each other.
  */
 #define OVB_STEAL_MEMORY 8u
 
@@ -310,6 +311,9 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 	}
 	if (state->hold)
 		state->hold--;
+	/* Nothing is known of this size yet. */
+	if (mixed)
+		return cores;
 	if (steal > rules->high && !state->hold) {
 		int enough = ovb_steal_agree(state, OVB_STEAL_SHRINK, rules->agree);
 

@@ -12,6 +12,7 @@
 pub mod cpulist;
 pub mod irqbalance;
 pub mod keeper;
+mod lock;
 pub mod machine;
 pub mod monitor;
 mod options;

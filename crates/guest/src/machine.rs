@@ -16,14 +16,6 @@ pub struct Machine {
     pub cores: Vec<Core>,
 }
 
-/// The CPUs that are online now.
-///
-/// # Errors
-/// sysfs does not say.
-pub fn online() -> Result<Cpus> {
-    list("online")
-}
-
 fn list(name: &str) -> Result<Cpus> {
     let file = format!("/sys/devices/system/cpu/{name}");
     cpulist::parse(&fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?)

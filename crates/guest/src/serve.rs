@@ -4,7 +4,8 @@
 use crate::cpulist::{self, Cpus};
 use crate::irqbalance::Irqbalance;
 use crate::keeper::{self, Keeper, Undo};
-use crate::machine::{self, Machine};
+use crate::lock::Lock;
+use crate::machine::Machine;
 use crate::monitor::Monitor;
 use crate::options::Options;
 use crate::publish::{self, Published};
@@ -33,6 +34,9 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// How often it looks whether it is to stop while it stands by, and should not be noticed.
 const REST: Duration = Duration::from_secs(1);
+
+/// Longest wait for another to clean up and end.
+const LEAVES: Duration = Duration::from_secs(30);
 
 /// `overbook guest`, until `stop` is raised or the kernel unloads the scheduler.
 ///
@@ -64,18 +68,18 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         return Ok(());
     }
     if options.clean_up {
-        if preflight::loaded().is_some() || ask(Vec::new()).is_ok() {
-            bail!("a scheduler is running, and cleans up by itself when it ends: stop it instead");
+        if let Some(name) = preflight::loaded() {
+            bail!("scheduler {name} is running, and cleans up by itself when it ends: stop it instead");
         }
+        let _lock = Lock::take(Duration::ZERO)?;
         return keeper::clean_up();
     }
     preflight::check(options.replace)?;
     if options.hold {
         return hold(options);
     }
-    if !options.replace && !options.dry_run && ask(Vec::new()).is_ok() {
-        bail!("an `overbook guest` stands by already: stop it first, or take over from it with --replace");
-    }
+    let alone = !options.replace && !options.dry_run;
+    let mut lock = alone.then(|| Lock::take(Duration::ZERO)).transpose()?;
     let of_scheduler = options.scheduler()?;
     let mut first = None;
     loop {
@@ -86,8 +90,9 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             println!("the kernel accepts the scheduler");
             return Ok(());
         }
-        if options.replace {
+        if lock.is_none() {
             replace::take_over()?;
+            lock = Some(Lock::take(LEAVES)?);
         }
         let guest = match &mut first {
             Some(guest) => guest,
@@ -206,8 +211,7 @@ impl Guest {
             if now >= due {
                 // A short period says little, so those that were missed are not made up for.
                 due = (due + period).max(now + period / 2);
-                // The kernel says so only while it has the scheduler attached.
-                changed = !scheduler.is_scheduling() && machine::online()? != self.monitor.machine().online();
+                changed = scheduler.is_outdated();
                 if !changed {
                     self.period(&mut scheduler, options)?;
                 }
@@ -334,12 +338,16 @@ impl Guest {
 
     fn answer(&mut self, request: Request, scheduler: &mut StandBy, options: &Options) -> Result<GuestStats> {
         if let Request::Prefer(choice) = request {
+            let before = self.monitor.clone();
             if choice == "auto" {
                 self.monitor.automatic();
             } else {
                 self.monitor.choose(&cpulist::parse(&choice)?)?;
             }
-            self.prefer(scheduler, options)?;
+            if let Err(why) = self.prefer(scheduler, options) {
+                self.monitor = before;
+                return Err(why);
+            }
         }
         self.now(scheduler, options)
     }

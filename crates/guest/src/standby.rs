@@ -2,11 +2,13 @@
 //! Whether the scheduler schedules. It is needed only while some CPUs are not preferred: with all of them, it does what
 //! EEVDF does, and costs more. So it stands by, loaded and verified, and takes the guest's tasks when it is needed.
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 use overbook_host::scheduler::Scheduler;
 use overbook_host::stats::HostStats;
+use overbook_host::urgent::Urgent;
 use overbook_host::{Options, preflight};
 use scx_utils::UserExitInfo;
+use std::fs;
 
 /// A loaded scheduler that is attached while it is needed.
 pub struct StandBy<'s, 'a> {
@@ -16,22 +18,21 @@ pub struct StandBy<'s, 'a> {
     patience: u32,
     idle: u32,
     attached: bool,
+    /// CPUs that had come or gone when it was loaded, as the kernel counts them.
+    hotplugs: String,
+    /// All tasks of a guest ask for a whole turn. The monitor would wait behind all of them, and take two periods for one.
+    /// (Weight would do too, but not beside EEVDF, which keeps other tasks away from the CPU of a heavy one.)
+    urgent: Option<Urgent>,
 }
 
-/// Nice value of the monitor while it schedules. All tasks of a guest ask for a whole turn, so it would wait behind all of
-/// them, and look at two periods as if they were one.
-const HEAVY: i32 = -20;
-
-/// Sets the nice value of this thread; not for ever, since EEVDF keeps other tasks away from the CPU of a heavy one.
-fn weigh(nice: i32) {
-    // SAFETY: changes this thread only.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, nice) };
+fn hotplugs() -> String {
+    fs::read_to_string("/sys/kernel/sched_ext/hotplug_seq").unwrap_or_default()
 }
 
 impl<'s, 'a> StandBy<'s, 'a> {
     /// Takes a scheduler that is not attached.
     pub fn new(scheduler: &'s mut Scheduler<'a>, options: Options, patience: u32) -> StandBy<'s, 'a> {
-        StandBy { scheduler, options, patience, idle: 0, attached: false }
+        StandBy { scheduler, options, patience, idle: 0, attached: false, hotplugs: hotplugs(), urgent: None }
     }
 
     /// Whether it has the guest's tasks.
@@ -49,12 +50,17 @@ impl<'s, 'a> StandBy<'s, 'a> {
             if all && self.patience > 0 {
                 return Ok(());
             }
-            // What held at the start may not hold any more.
-            preflight::check(false)?;
+            if let Some(other) = preflight::loaded() {
+                bail!("the scheduler {other:?} was loaded while this one stood by: stop it first");
+            }
             self.scheduler.forget_end()?;
-            self.scheduler.attach(&self.options)?;
+            if let Err(why) = self.scheduler.attach(&self.options) {
+                // It may have been attached all but a probe.
+                self.scheduler.leave();
+                return Err(why);
+            }
             self.attached = true;
-            weigh(HEAVY);
+            self.urgent = Urgent::begin();
             log::info!("the guest's tasks are ours");
         }
         self.scheduler.prefer(cpus)
@@ -68,7 +74,7 @@ impl<'s, 'a> StandBy<'s, 'a> {
         self.idle = if all { self.idle.saturating_add(1) } else { 0 };
         if self.attached && self.patience > 0 && self.idle >= self.patience && !self.ended() {
             self.attached = false;
-            weigh(0);
+            self.urgent = None;
             log::info!("all CPUs are preferred: the guest's tasks are EEVDF's, until they are not");
             self.scheduler.leave().report()?;
         }
@@ -80,9 +86,13 @@ impl<'s, 'a> StandBy<'s, 'a> {
         self.attached && self.scheduler.ended()
     }
 
+    /// Whether CPUs have come or gone; the kernel says so by unloading it only if it has the tasks.
+    pub fn is_outdated(&self) -> bool {
+        !self.attached && hotplugs() != self.hotplugs
+    }
+
     /// Gives the tasks back if it has them, and says why it ended.
     pub fn leave(self) -> Option<UserExitInfo> {
-        weigh(0);
         self.attached.then(|| self.scheduler.leave())
     }
 

@@ -15,7 +15,7 @@ pub mod replace;
 pub mod scheduler;
 mod serve;
 pub mod stats;
-mod urgent;
+pub mod urgent;
 
 #[allow(
     missing_docs,

@@ -11,22 +11,32 @@ use std::io;
 /// vCPUs per CPU and one of two CPUs offline: four vCPUs had not been taken over, they had the CPU for minutes, and the
 /// watchdog's way out waited for the lock that the loader held.
 pub(crate) fn urgently<T>(work: impl FnOnce() -> T) -> T {
-    let before = Class::of_this_thread();
-    let raised = before.as_ref().is_ok_and(Class::is_ordinary) && {
+    let _urgent = Urgent::begin();
+    work()
+}
+
+/// This thread goes ahead of all ordinary tasks until this is dropped, in the same thread.
+pub struct Urgent(Class);
+
+impl Urgent {
+    /// None if it does so anyway, or may not.
+    pub fn begin() -> Option<Urgent> {
+        let before = Class::of_this_thread().ok().filter(Class::is_ordinary)?;
         let fifo = Class {
             policy: libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
             param: libc::sched_param { sched_priority: 1 },
         };
-        fifo.take().inspect_err(|why| log::warn!("cannot load ahead of other tasks: {why}")).is_ok()
-    };
-    let done = work();
-    if raised
-        && let Ok(before) = before
-        && let Err(why) = before.take()
-    {
-        log::warn!("cannot leave SCHED_FIFO: {why}");
+        fifo.take().inspect_err(|why| log::warn!("cannot go ahead of other tasks: {why}")).ok()?;
+        Some(Urgent(before))
     }
-    done
+}
+
+impl Drop for Urgent {
+    fn drop(&mut self) {
+        if let Err(why) = self.0.take() {
+            log::warn!("cannot leave SCHED_FIFO: {why}");
+        }
+    }
 }
 
 /// How a thread is scheduled.
@@ -69,7 +79,7 @@ mod tests {
     #[test]
     fn afterwards_all_is_as_before() {
         let before = Class::of_this_thread().unwrap().policy;
-        assert_eq!(urgently(|| 7), 7);
+        assert_eq!(urgently(|| urgently(|| 7)), 7);
         assert_eq!(Class::of_this_thread().unwrap().policy, before);
     }
 }

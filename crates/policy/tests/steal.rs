@@ -84,6 +84,21 @@ fn who_asks_for_less_does_not_lose_where_vms_have_groups() {
 }
 
 #[test]
+fn one_sample_may_be_enough() {
+    // A host that serves four CPUs, then six.
+    let (mut state, mut cores, rules) = (State::default(), 8, Rules { agree: 1, ..rules(PROPORTIONAL) });
+    let mut sum = 0;
+    for period in 0..400 {
+        let run = f64::from(cores).min(if period < 100 { 4.0 } else { 6.0 });
+        cores = state.decide(&rules, &sample(8, cores, run, f64::from(cores) - run), cores, 8);
+        if period >= 200 {
+            sum += cores;
+        }
+    }
+    assert!((1200..1400).contains(&sum), "{sum}");
+}
+
+#[test]
 fn who_asks_for_less_loses_little_where_vcpus_are_alike() {
     // Two guests of four vCPUs on four CPUs, and one of them cooperates.
     let alone = 1000.0 * by_vcpu(4.0, 4.0)(4);

@@ -321,7 +321,9 @@ __noinline int consider_some(u32 kind)
 		if (kind == SUMMARY && self)
 			s->mask[i] = self->sent.many[i] & queued;
 		else if (kind == INTERRUPTED)
-			s->mask[i] = vmc->interrupted[i] & queued;
+			/* But for those of the summary that have been looked at. */
+			s->mask[i] = vmc->interrupted[i] & queued &
+				     (s->cost && self ? ~self->sent.many[i] : ~0ull);
 		else
 			s->mask[i] = (kind == AT_WORK ? vmc->at_work[i] : vmc->waiting[i]) &
 				     ~vmc->interrupted[i];
@@ -342,9 +344,9 @@ __noinline int consider_some(u32 kind)
 			receiver = other && other->senders & ovb_ple_kvm_bit(s->vcpu - 1);
 		}
 		if (receiver || pid != s->kvm_choice) {
-			if (s->cost >= MOST)
-				return 0;
 			s->cost += kind == WAITING ? WAITER : 1;
+			if (s->cost > MOST && relations_mode != OVB_RELATIONS_PLE_KVM)
+				return 0;
 			consider(pid, receiver);
 		}
 		if (s->best >= best_of_kind(kind))

@@ -23,6 +23,8 @@ const LOOK: Duration = Duration::from_millis(50);
 #[derive(Default)]
 struct Runs {
     stop: AtomicBool,
+    /// Nobody asks any more.
+    gone: AtomicBool,
     sum: Mutex<GuestCount>,
 }
 
@@ -36,10 +38,11 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     let mut scheduler = Scheduler::new("guest");
     // Orders are heard also beside tasks that want all CPUs.
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
-    let runs = Runs::default();
+    let (runs, online) = (Runs::default(), describe::online_cpus()?.len() as u64);
     thread::scope(|scope| {
         let mut worker = None;
-        scope.spawn(|| watch(LOOK.mul_f64(guest.dilation), &runs));
+        let _ends = Ends(&runs.gone);
+        scope.spawn(|| watch(LOOK.mul_f64(guest.dilation), online, &runs));
         port.say(&GuestAnswer::Done(GuestCount::default()))?;
         loop {
             let line = orders.next().context("the host has gone")??;
@@ -96,11 +99,19 @@ fn repeat(guest: &InnerGuest, runs: &Runs) -> Result<()> {
     Ok(())
 }
 
-/// Adds up for how long CPUs are preferred, as long as the machine lives.
-fn watch(period: Duration, runs: &Runs) -> Result<()> {
-    let online = describe::online_cpus()?.len() as u64;
+/// Raised however a scope ends, as the scope waits for its threads.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Adds up for how long CPUs are preferred.
+fn watch(period: Duration, online: u64, runs: &Runs) -> Result<()> {
     let (mut before, mut at) = (online, now_ns());
-    loop {
+    while !runs.gone.load(Ordering::Relaxed) {
         thread::sleep(period);
         let preferred = describe::preferred_cpus().map_or(online, |cpus| cpus.len() as u64);
         let now = now_ns();
@@ -109,6 +120,7 @@ fn watch(period: Duration, runs: &Runs) -> Result<()> {
         sum.changes += u64::from(preferred != before);
         (before, at) = (preferred, now);
     }
+    Ok(())
 }
 
 /// The number that stands behind the last `word` of a text.

@@ -75,15 +75,16 @@ fn watch(scenario: &Scenario, host: &Host, run: impl FnOnce() -> Result<Run>) ->
         let outcome = run();
         let ended = Instant::now();
         let patience = Duration::from_secs_f64(scenario.measure.settle_seconds * dilation);
-        settle::await_all_cpus(host.cpus.len(), patience);
-        let returned = ended.elapsed();
+        let returned = settle::until_all_cpus(host.cpus.len(), patience);
         let changes = watch.end()?;
         let mut run = outcome?;
         if !changes.is_empty() {
             let ms = |time: Duration| time.as_secs_f64() * 1000.0 / dilation;
             let settled = settle::settled(&changes, began, ended);
             run.extra.insert("guest: ms from load to its size".into(), ms(settled));
-            run.extra.insert("guest: ms from its end to all CPUs".into(), ms(returned));
+            if let Some(returned) = returned {
+                run.extra.insert("guest: ms from its end to all CPUs".into(), ms(returned));
+            }
         }
         Ok(run)
     })

@@ -44,12 +44,16 @@ impl<'s, 'e> Watch<'s, 'e> {
     }
 }
 
-/// Waits until all CPUs are preferred, or nobody says which; not for ever.
-pub fn await_all_cpus(all: usize, patience: Duration) {
+/// Time until all CPUs are preferred; none if that takes longer than `patience`, or nobody says which are.
+pub fn until_all_cpus(all: usize, patience: Duration) -> Option<Duration> {
     let start = Instant::now();
-    while start.elapsed() < patience && describe::preferred_cpus().is_some_and(|cpus| cpus.len() < all) {
+    while describe::preferred_cpus()?.len() < all {
+        if start.elapsed() >= patience {
+            return None;
+        }
         sleep(LOOK);
     }
+    Some(start.elapsed())
 }
 
 /// Time from `start` to the first of `changes` to the size that it had for most of the time until `end`; zero if it had

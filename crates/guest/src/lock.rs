@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! One `overbook guest` at a time, also while it loads or stands by and the kernel knows of none.
+
+use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use std::fs::{self, File};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+const FILE: &str = "/run/overbook/guest.lock";
+
+/// Held until it is dropped, or the process ends, however it does.
+pub struct Lock {
+    _file: Flock<File>,
+}
+
+impl Lock {
+    /// Takes the lock, waiting for another to end for as long as `patience`.
+    ///
+    /// # Errors
+    /// Another has it, or the file cannot be made.
+    pub fn take(patience: Duration) -> Result<Lock> {
+        Lock::of(Path::new(FILE), patience)
+    }
+
+    fn of(path: &Path, patience: Duration) -> Result<Lock> {
+        let problem = || format!("cannot lock {}", path.display());
+        fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).with_context(problem)?;
+        let mut file = File::create(path).with_context(problem)?;
+        let start = Instant::now();
+        loop {
+            file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+                Ok(file) => return Ok(Lock { _file: file }),
+                Err((file, Errno::EWOULDBLOCK)) => file,
+                Err((_, why)) => return Err(why).with_context(problem),
+            };
+            if start.elapsed() >= patience {
+                bail!(
+                    "an `overbook guest` runs or stands by already: stop it first, or take over from it with --replace"
+                );
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_one_has_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("below/lock");
+        let first = Lock::of(&path, Duration::ZERO).unwrap();
+        assert!(Lock::of(&path, Duration::from_millis(30)).is_err());
+        drop(first);
+        assert!(Lock::of(&path, Duration::ZERO).is_ok());
+    }
+}
