@@ -288,7 +288,7 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 {
 	ovb_u32 steal = ovb_steal_of(sample, sample->preferred), target, wait;
 	ovb_u32 run = ovb_steal_ratio(sample->run_ns, sample->elapsed_ns);
-	int mixed = state->mixed;
+	ovb_u32 mixed = state->mixed;
 
 	ovb_steal_remember(state, run, steal > rules->high);
 	if (state->judge) {
