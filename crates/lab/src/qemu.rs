@@ -13,11 +13,6 @@ use std::time::{Duration, Instant};
 /// The emulator.
 pub const PROGRAM: &str = "qemu-system-x86_64";
 
-/// All that TCG has, but for an instruction whose flags it gets wrong: after `cmpxchg16b` they hold half a pointer, until the
-/// next instruction that sets flags. An interrupt in between keeps them, and the kernel dies on its way back. Without the
-/// feature the kernel uses it nowhere.
-const CPU: &str = "max,-cx16";
-
 /// How instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Accel {
@@ -82,7 +77,7 @@ impl Boot<'_> {
                 qemu.args(["-accel", "kvm", "-cpu", "host"]);
             }
             Accel::Icount => {
-                qemu.args(["-accel", "tcg,thread=single", "-cpu", CPU]);
+                qemu.args(["-accel", "tcg,thread=single", "-cpu", "max"]);
                 qemu.arg("-icount").arg(format!("shift={},sleep=off", host.shift));
                 // The random devices, and the date: nothing may differ between two runs.
                 qemu.arg("-seed").arg(self.seed.to_string());
@@ -95,10 +90,10 @@ impl Boot<'_> {
                 }
             }
             Accel::Parallel => {
-                qemu.args(["-accel", "tcg,thread=multi", "-cpu", CPU]);
+                qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
             }
             Accel::Single => {
-                qemu.args(["-accel", "tcg,thread=single", "-cpu", CPU]);
+                qemu.args(["-accel", "tcg,thread=single", "-cpu", "max"]);
             }
         }
         qemu.arg("-m").arg(format!("{}M", host.memory_mb));
