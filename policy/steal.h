@@ -101,7 +101,7 @@ struct ovb_steal_state {
 #define OVB_STEAL_HOLD_SAMPLES 16u
 #define OVB_STEAL_DOUBLINGS    6u
 /* Samples that a mean remembers, and that a shrink is judged by at most, twice. Those of a fifth of
- * a second differ by a third among each other.
+ * a second differ by a fifth among each other.
  */
 #define OVB_STEAL_MEMORY 8u
 
@@ -214,14 +214,19 @@ static inline ovb_u32 ovb_steal_step(struct ovb_steal_state *state,
 			       all);
 }
 
+/* The mean begins anew. */
+static inline void ovb_steal_forget(struct ovb_steal_state *state)
+{
+	state->run_mean = 0;
+	state->run_samples = 0;
+}
+
 /* Takes a sample's CPU time into the mean. What a guest used before others wanted its CPUs is no
  * measure for what it can have now. */
 static inline void ovb_steal_remember(struct ovb_steal_state *state, ovb_u32 run, int stolen_from)
 {
-	if (!state->judge && !state->stolen_from != !stolen_from) {
-		state->run_mean = 0;
-		state->run_samples = 0;
-	}
+	if (!state->judge && !state->stolen_from != !stolen_from)
+		ovb_steal_forget(state);
 	state->stolen_from = stolen_from ? 1 : 0;
 	if (state->mixed) {
 		state->mixed = 0;
@@ -257,26 +262,19 @@ static inline enum ovb_steal_verdict ovb_steal_judge(struct ovb_steal_state *sta
 						     const struct ovb_steal_rules *rules,
 						     ovb_u32 steal, ovb_u32 run)
 {
-	ovb_u32 before = state->before_run;
-	int stolen_from = steal > rules->low;
+	int late = state->judge == OVB_STEAL_LATE;
+	ovb_u32 before = state->before_run, enough = late ? 2 * rules->agree : rules->agree;
 
 	if (run > state->run_most)
 		state->run_most = run;
-	if (state->judge == OVB_STEAL_LATE) {
-		if (state->run_samples < 2 * rules->agree && state->run_samples < OVB_STEAL_MEMORY)
-			return OVB_STEAL_OPEN;
-		return stolen_from && state->run_mean < before - before / 8 ? OVB_STEAL_REGRETTED
-									    : OVB_STEAL_RIGHT;
-	}
-	if (state->run_samples < rules->agree && state->run_samples < OVB_STEAL_MEMORY)
+	if (state->run_samples < enough && state->run_samples < OVB_STEAL_MEMORY)
 		return OVB_STEAL_OPEN;
-	if (!stolen_from || state->run_mean >= before - before / 16)
+	if (steal <= rules->low || state->run_mean >= before - before / (late ? 8 : 16))
 		return OVB_STEAL_RIGHT;
-	if (state->run_most < before - before / 4)
+	if (late || state->run_most < before - before / 4)
 		return OVB_STEAL_REGRETTED;
 	state->judge = OVB_STEAL_LATE;
-	state->run_mean = 0;
-	state->run_samples = 0;
+	ovb_steal_forget(state);
 	return OVB_STEAL_OPEN;
 }
 
@@ -396,8 +394,7 @@ static inline ovb_u32 ovb_steal_decide(struct ovb_steal_state *state,
 			 : ovb_steal_proportional(state, rules, sample, cores, all);
 	wanted = ovb_steal_clamp(wanted, rules->floor, all);
 	if (wanted != cores) {
-		state->run_mean = 0;
-		state->run_samples = 0;
+		ovb_steal_forget(state);
 		state->mixed = 1;
 	}
 	return wanted;

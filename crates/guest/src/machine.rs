@@ -16,11 +16,6 @@ pub struct Machine {
     pub cores: Vec<Core>,
 }
 
-fn list(name: &str) -> Result<Cpus> {
-    let file = format!("/sys/devices/system/cpu/{name}");
-    cpulist::parse(&fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?)
-}
-
 impl Machine {
     /// Reads sysfs.
     ///
@@ -28,8 +23,12 @@ impl Machine {
     /// The topology cannot be read.
     pub fn read() -> Result<Machine> {
         let topology = Topology::new().context("cannot read the CPUs' topology from sysfs")?;
-        let mut away = list("isolated").unwrap_or_default();
-        away.extend(list("nohz_full").unwrap_or_default());
+        let list = |name: &str| {
+            let text = fs::read_to_string(format!("/sys/devices/system/cpu/{name}")).unwrap_or_default();
+            cpulist::parse(&text).unwrap_or_default()
+        };
+        let mut away = list("isolated");
+        away.extend(list("nohz_full"));
         let cores = topology.all_cores.values();
         Ok(Machine::new(cores.map(|core| (core.node_id as u32, core.cpus.keys().copied().collect())), &away))
     }

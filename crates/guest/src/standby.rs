@@ -18,7 +18,7 @@ pub struct StandBy<'s, 'a> {
     patience: u32,
     idle: u32,
     attached: bool,
-    /// CPUs that had come or gone when it was loaded, as the kernel counts them.
+    /// How often CPUs had come or gone when it was loaded, as the kernel counts.
     hotplugs: String,
     /// All tasks of a guest ask for a whole turn. The monitor would wait behind all of them, and take two periods for one.
     /// (Weight would do too, but not beside EEVDF, which keeps other tasks away from the CPU of a heavy one.)
@@ -54,11 +54,7 @@ impl<'s, 'a> StandBy<'s, 'a> {
                 bail!("the scheduler {other:?} was loaded while this one stood by: stop it first");
             }
             self.scheduler.forget_end()?;
-            if let Err(why) = self.scheduler.attach(&self.options) {
-                // It may have been attached all but a probe.
-                self.scheduler.leave();
-                return Err(why);
-            }
+            self.scheduler.attach(&self.options)?;
             self.attached = true;
             self.urgent = Urgent::begin();
             log::info!("the guest's tasks are ours");

@@ -144,8 +144,16 @@ impl<'a> Scheduler<'a> {
     /// Starts to schedule.
     ///
     /// # Errors
-    /// The kernel refuses, as another scheduler is loaded, or the probes cannot be attached.
+    /// The kernel refuses, as another scheduler is loaded, or the probes cannot be attached; nothing is attached then.
     pub fn attach(&mut self, options: &Options) -> Result<()> {
+        let outcome = self.attach_all(options);
+        if outcome.is_err() {
+            self.leave();
+        }
+        outcome
+    }
+
+    fn attach_all(&mut self, options: &Options) -> Result<()> {
         self.tune(options)?;
         self.counting = options.costs.then(Counting::start).transpose()?;
         // Not by scx_utils' macro, which attaches the probes for good: the lab detaches them too.

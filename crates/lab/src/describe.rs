@@ -31,9 +31,12 @@ pub fn parse_cpus(list: &str) -> Result<Vec<u32>> {
     Ok(cpus)
 }
 
+/// Where `overbook guest` publishes preferred CPUs.
+pub const PREFERRED: &str = "/run/overbook/preferred";
+
 /// CPUs that `overbook guest` prefers, as it publishes them; none if it does not run.
 pub fn preferred_cpus() -> Option<Vec<u32>> {
-    parse_cpus(&fs::read_to_string("/run/overbook/preferred").ok()?).ok()
+    parse_cpus(&fs::read_to_string(PREFERRED).ok()?).ok()
 }
 
 /// EEVDF's base slice as the kernel chose it; 0 if it cannot be read.

@@ -3,6 +3,7 @@
 //! times are injected (`--steal-from`), all else is real.
 
 use super::kernel::{complaints, restarts, scheduler_state, set_online};
+use crate::describe::PREFERRED;
 use crate::protocol::Event;
 use crate::task::{self, now_ns};
 use anyhow::{Context, Result, bail, ensure};
@@ -21,7 +22,6 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 const STAT: &str = "/run/stat";
-const PREFERRED: &str = "/run/overbook/preferred";
 const IRQBALANCE: &str = "/run/irqbalance/irqbalance1.sock";
 /// Longest wait for anything but a load; a load takes an emulated CPU some 20 s.
 const PATIENCE: Duration = Duration::from_secs(20);

@@ -52,8 +52,8 @@ fn work(job: &Job, port: &mut Port) -> Result<()> {
         return inner::serve(guest, port);
     }
     // Most guests have no kvm, and the scheduler must load there too.
-    let has_linux = matches!(&job.task, Task::Scenario(scenario) if scenario.linux.is_some());
     if !matches!(job.task, Task::GuestCheck) {
+        let has_linux = matches!(&job.task, Task::Scenario(scenario) if scenario.linux.is_some());
         system::load_modules(has_linux)?;
     }
     let cpus = describe::online_cpus()?;

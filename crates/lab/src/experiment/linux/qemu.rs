@@ -29,7 +29,7 @@ const LAST_WORDS: usize = 12;
 /// a guest does not trust its timers while it idles, and idle vCPUs tick 250 times a second.
 const CPU: &str = "qemu64,+x2apic,+tsc-deadline,+arat,+kvm-steal-time";
 /// TCG gets the flags of `cmpxchg16b` wrong (docs/lab.md), so guests go without; but from 7.0 on BPF's storage needs it.
-const CPU_BEFORE_7: &str = "qemu64,+x2apic,+tsc-deadline,+arat,-cx16,+kvm-steal-time";
+const BEFORE_7: &str = ",-cx16";
 const MACHINE: &str = "microvm,pit=off,pic=off,rtc=off";
 const COMMAND_LINE: &str = "console=ttyS0 quiet noautogroup reboot=t panic=-1 noxsave mitigations=off \
      random.trust_cpu=on cryptomgr.notests initcall_blacklist=load_system_certificate_list,jent_mod_init";
@@ -56,11 +56,11 @@ impl LinuxVm {
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
         let before_7 =
             release.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|n| n < 7);
-        let cpu = if before_7 { CPU_BEFORE_7 } else { CPU };
+        let cpu = format!("{CPU}{}", if before_7 { BEFORE_7 } else { "" });
         let mut command = Command::new(format!("/bin/{PROGRAM}"));
         command
             .args(["-L", &format!("/{FIRMWARE_DIR}"), "-nodefaults", "-no-user-config", "-display", "none"])
-            .args(["-no-reboot", "-accel", "kvm", "-cpu", cpu, "-M", MACHINE])
+            .args(["-no-reboot", "-accel", "kvm", "-cpu", &cpu, "-M", MACHINE])
             .args(["-name", &format!("guest={name},debug-threads=on")])
             .args(["-smp", &vcpus.to_string(), "-m", &spec.memory_mb.to_string()])
             .args(["-kernel", &format!("/{INNER_KERNEL}"), "-initrd", &format!("/{INNER_INITRAMFS}")])
