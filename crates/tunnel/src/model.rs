@@ -237,6 +237,8 @@ pub const OBJECT: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/model.so"));
 pub struct Model {
     library: Library,
     functions: Functions,
+    /// Open for as long as the library is loaded: the loader knows libraries by name, which is that of the descriptor.
+    _file: memfd::Memfd,
 }
 
 /// Defines methods that pass their arguments on.
@@ -262,7 +264,7 @@ impl Model {
         // SAFETY: the object has no initializers.
         let library = unsafe { Library::new(path) }.context("the model's object cannot be loaded")?;
         let functions = Functions::load(&library)?;
-        Ok(Model { library, functions })
+        Ok(Model { library, functions, _file: file })
     }
 
     /// Begins: CPUs, kernel as in `LINUX_KERNEL_VERSION`, and whether programs are interrupted.

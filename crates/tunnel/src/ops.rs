@@ -127,7 +127,7 @@ pub struct Interrupted {
 impl Interrupted {
     /// Leaves it as it is for ever.
     pub fn forget(mut self) {
-        // SAFETY: nothing on its stack owns anything but a reference to the model, which leaks.
+        // SAFETY: nothing on its stack owns anything: a copy of the operation, at most, which leaks.
         unsafe { self.coroutine.force_reset() }
     }
 }
@@ -159,11 +159,12 @@ impl Runner {
             op.run(&self.model, cpu);
             return Outcome::Done(op);
         }
-        let (model, mine) = (self.model.clone(), op.clone());
+        let (model, mine) = (Rc::as_ptr(&self.model), op.clone());
         let stack = self.stacks.pop().unwrap_or_default();
         let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), bool>, ()| {
             YIELDER.set(yielder);
-            mine.run(&model, cpu);
+            // SAFETY: whoever goes on with a coroutine is the runner, which has the model.
+            mine.run(unsafe { &*model }, cpu);
         });
         self.go_on(cpu, Interrupted { coroutine, yielder: std::ptr::null(), op })
     }
