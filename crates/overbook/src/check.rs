@@ -4,9 +4,11 @@
 use anyhow::{Result, bail};
 use overbook_guest::irqbalance::Irqbalance;
 use overbook_host::kvm::Visibility;
+use overbook_host::output::Stdout;
 use overbook_host::preflight;
 use overbook_observe::vms;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 /// What a line says.
@@ -40,26 +42,27 @@ fn need(what: &'static str, holds: bool, good: impl Into<String>, todo: &str) ->
 pub fn run() -> Result<()> {
     let general = general();
     let failed = general.iter().filter(|line| line.state == State::No).count();
-    print("this machine", &general);
-    print("as a KVM host (`overbook host`, `top`, `report`)", &host());
-    print("as a guest (`overbook guest`)", &guest());
-    print("for measurements (`overbook lab`, `bench`)", &lab());
+    print("this machine", &general)?;
+    print("as a KVM host (`overbook host`, `top`, `report`)", &host())?;
+    print("as a guest (`overbook guest`)", &guest())?;
+    print("for measurements (`overbook lab`, `bench`)", &lab())?;
     if failed > 0 {
         bail!("{failed} of the things that every scheduler here needs are missing: see the lines with `no`");
     }
     Ok(())
 }
 
-fn print(title: &str, lines: &[Line]) {
-    println!("{title}");
+fn print(title: &str, lines: &[Line]) -> Result<()> {
+    writeln!(Stdout, "{title}")?;
     for line in lines {
         let mark = match line.state {
             State::Ok => "ok  ",
             State::Note => "note",
             State::No => "no  ",
         };
-        println!("  {mark}  {:<20} {}", line.what, line.text);
+        writeln!(Stdout, "  {mark}  {:<20} {}", line.what, line.text)?;
     }
+    Ok(())
 }
 
 fn read(path: &str) -> String {

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook report`: what this host wastes in spins, before anything is changed.
 
-use crate::top::{SpinGap, seconds};
+use crate::top::SpinGap;
 use anyhow::{Context, Result};
 use clap::Args;
+use overbook_host::output::Stdout;
+use overbook_host::values::duration;
 use overbook_observe::report::Report;
 use overbook_observe::snapshot::read_recording;
 use overbook_observe::{Snapshot, Window};
@@ -15,7 +17,7 @@ use std::time::Duration;
 #[derive(Args)]
 pub struct ReportArgs {
     /// Length of the window
-    #[arg(long, default_value_t = 60.0)]
+    #[arg(long, default_value_t = 60.0, value_parser = overbook_host::values::seconds)]
     seconds: f64,
     /// Print JSON
     #[arg(long)]
@@ -32,7 +34,7 @@ pub struct ReportArgs {
 
 impl ReportArgs {
     pub fn run(self) -> Result<()> {
-        let length = seconds(self.seconds, "--seconds")?;
+        let length = duration(self.seconds);
         let (snapshots, blind) = match &self.from {
             Some(file) => (read_recording(file)?, None),
             None => self.watch(length)?,
@@ -42,9 +44,9 @@ impl ReportArgs {
         };
         let report = Report::new(Window::between(first, last), blind);
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            writeln!(Stdout, "{}", serde_json::to_string_pretty(&report)?)?;
         } else {
-            print!("{}", report.text());
+            write!(Stdout, "{}", report.text())?;
         }
         Ok(())
     }
@@ -64,7 +66,8 @@ impl ReportArgs {
         loop {
             let snapshot = observer.snapshot()?;
             if let Some(file) = &mut record {
-                writeln!(file, "{}", serde_json::to_string(&snapshot)?)?;
+                writeln!(file, "{}", serde_json::to_string(&snapshot)?)
+                    .context("cannot write the recording: is the disk full?")?;
             }
             snapshots.push(snapshot);
             if left.is_zero() {

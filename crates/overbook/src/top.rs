@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use overbook_host::values::{duration, number};
 use overbook_observe::report::short;
 use overbook_observe::snapshot::read_recording;
 use overbook_observe::window::{VcpuRow, VmRow, percent};
@@ -19,8 +20,8 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Top {
-    /// Seconds between two looks (0.1 to 3600)
-    #[arg(long, short, default_value_t = 1.0)]
+    /// Seconds between two looks
+    #[arg(long, short, default_value_t = 1.0, value_parser = overbook_host::values::seconds)]
     interval: f64,
     /// Show what `overbook report --record` has written, instead of this host
     #[arg(long, value_name = "FILE")]
@@ -33,7 +34,7 @@ pub struct Top {
 #[derive(Args)]
 pub struct SpinGap {
     /// PAUSE exits no further apart than this are one spin, in µs (an emulated CPU is slower)
-    #[arg(long, hide = true, default_value_t = 20)]
+    #[arg(long, hide = true, default_value_t = 20, value_parser = number(1u64, 1_000_000))]
     spin_gap_us: u64,
 }
 
@@ -59,17 +60,9 @@ impl Source {
     }
 }
 
-/// Seconds as a duration, within what makes sense.
-pub fn seconds(value: f64, option: &str) -> Result<Duration> {
-    if !(0.1..=86_400.0).contains(&value) {
-        bail!("{option} {value} is out of range: choose from 0.1 to 86400 seconds");
-    }
-    Ok(Duration::from_secs_f64(value))
-}
-
 impl Top {
     pub fn run(self) -> Result<()> {
-        let interval = seconds(self.interval, "--interval")?;
+        let interval = duration(self.interval);
         let mut source = match &self.from {
             Some(file) => Source::Recording(read_recording(file)?.into_iter()),
             None => Source::Host(Box::new(self.gap.observer())),

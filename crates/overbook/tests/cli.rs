@@ -113,7 +113,7 @@ fn defaults_come_from_a_file_and_the_command_line_wins() {
     let said = complaint(&["guest", "--low", "100", "--replay", "/nonexistent"], &config);
     assert!(said.contains("cannot read trace"), "{said}");
     std::fs::write(file, "[guest]\nlow = \n").unwrap();
-    assert!(complaint(&["guest"], &config).contains("overbook.toml: line 2"));
+    assert!(complaint(&["guest"], &config).contains("overbook.toml:2: "));
     assert!(complaint(&["guest"], &[("OVERBOOK_CONFIG", "/nonexistent")]).contains("cannot read defaults"));
 }
 
