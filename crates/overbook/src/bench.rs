@@ -3,10 +3,10 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use overbook_lab::bench;
-use overbook_lab::scenario::{Scenario, Variant, Vm};
 use overbook_host::output::{Stdout, note};
 use overbook_host::values::number;
+use overbook_lab::bench;
+use overbook_lab::scenario::{Scenario, Variant, Vm};
 use overbook_report::{html, json, table};
 use overbook_vmm::Pattern;
 use std::io::Write;
@@ -81,8 +81,7 @@ pub struct Bench {
 impl Bench {
     pub fn run(&self) -> Result<()> {
         let interrupted = crate::lab::interruption()?;
-        let report =
-            bench::run(&self.scenario()?, crate::BUILD, &interrupted, &mut |text| note(text))?;
+        let report = bench::run(&self.scenario()?, crate::BUILD, &interrupted, &mut |text| note(text))?;
         // Files first: what was measured outlives an output that is closed.
         if let Some(file) = &self.json {
             json::write(file, &report)?;

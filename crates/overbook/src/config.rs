@@ -46,8 +46,8 @@ pub fn with_defaults(arguments: &[OsString], program: Command) -> Result<Vec<OsS
     }
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read defaults from {}", file.display()))?;
-    let options =
-        options(&text, command, program).map_err(|(line, what)| anyhow!("{}:{line}: {what}", file.display()))?;
+    let options = options(&text, command, program)
+        .map_err(|(line, what)| anyhow!("{}:{line}: {what}", file.display()))?;
     let (before, after) = arguments.split_at(place + 1);
     Ok([before, &options.into_iter().map(OsString::from).collect::<Vec<_>>(), after].concat())
 }
@@ -135,7 +135,11 @@ fn word(value: &Spanned<DeValue>) -> Result<String, String> {
         DeValue::String(text) => text.to_string(),
         DeValue::Integer(number) => number.to_string(),
         DeValue::Float(number) => number.to_string(),
-        _ => return Err("this is no value of an option: write a text, a number, true, or a list of these".into()),
+        _ => {
+            return Err(
+                "this is no value of an option: write a text, a number, true, or a list of these".into()
+            );
+        }
     })
 }
 

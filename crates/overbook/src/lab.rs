@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook lab`.
 
+use crate::variants;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -10,7 +11,8 @@ use overbook_kernels::{Cache, Kernel, Want};
 use overbook_lab::protocol::{Soak, Task};
 use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
-use overbook_lab::{Scenario, trial};
+use overbook_lab::trial;
+use overbook_report::format::signed;
 use overbook_report::schema::Report;
 use overbook_report::{compare, html, json, summary, table};
 use std::io::Write;
@@ -225,7 +227,7 @@ impl Lab {
 
 fn check(files: &[PathBuf]) -> Result<()> {
     for file in files {
-        let (scenario, _) = Scenario::read(file)?;
+        let scenario = variants::read(file, None)?;
         writeln!(Stdout, "{}: fine ({})", file.display(), scenario.title)?;
     }
     Ok(())
@@ -255,6 +257,9 @@ fn kernels(fetch: &[String]) -> Result<()> {
 
 fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
     let comparison = compare::compare(&json::read(a)?, &json::read(b)?);
+    if comparison.pairs.is_empty() {
+        bail!("these reports have no variant of the same VMs in common: there is nothing to compare");
+    }
     write!(Stdout, "{}", compare::render(&comparison))?;
     if let Some(limit) = within {
         let beyond = comparison
@@ -263,14 +268,11 @@ fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
             .find(|pair| pair.change_percent().is_nan() || pair.change_percent().abs() > limit);
         if let Some(pair) = beyond {
             bail!(
-                "{} of {} differs by {:+.2} %, more than {limit} %",
+                "{} of {} differs by {} %, more than {limit} %",
                 pair.variant,
                 pair.group,
-                pair.change_percent()
+                signed(pair.change_percent(), 2)
             );
-        }
-        if comparison.pairs.is_empty() {
-            bail!("the reports have nothing in common");
         }
     }
     Ok(())
@@ -322,16 +324,20 @@ fn choose(wanted: Execution, kernel: &Kernel, cache: &Cache, interrupted: &Atomi
 fn why_failed(report: &Report) -> Option<String> {
     let whole = report.failure.as_ref().map(|failure| failure.reason.clone());
     let why = whole.or_else(|| summary::failed(report).into_iter().next())?;
-    // A verifier's log stands above.
-    let last = why.rsplit(" | ").next().unwrap_or(&why);
-    Some(format!("{}: {last}", report.scenario.name))
+    Some(format!("{}: {}", report.scenario.name, sentence(&why)))
+}
+
+/// The sentence in what a scheduler said last: its own, else the last one. A verifier's log stands above.
+fn sentence(why: &str) -> &str {
+    let own = why.rsplit(" | ").find_map(|line| line.strip_prefix("overbook: "));
+    own.or_else(|| why.rsplit(" | ").next()).unwrap_or(why).trim()
 }
 
 impl Run {
     fn run(&self) -> Result<()> {
         // All mistakes in files come before the first minute is spent.
         for file in &self.scenarios {
-            Scenario::read_with(file, self.variants_of.as_deref())?;
+            variants::read(file, self.variants_of.as_deref())?;
         }
         let emulator = overbook_lab::qemu::version()?;
         std::fs::create_dir_all(&self.output)
@@ -340,7 +346,12 @@ impl Run {
         let kernel = self.kernel.resolve(&cache)?;
         let interrupted = interruption()?;
         let accel = choose(self.accel, &kernel, &cache, &interrupted)?;
-        note(format_args!("kernel {} ({}), {}, QEMU {emulator}", kernel.release, kernel.origin, accel.name()));
+        note(format_args!(
+            "kernel {} ({}), {}, QEMU {emulator}",
+            kernel.release,
+            kernel.origin,
+            accel.name()
+        ));
         let reports = self.run_all(&kernel, accel, &interrupted)?;
         self.write(&reports)?;
         // The last line names the reason as well: of a long output, the end is what is read and kept.
@@ -443,5 +454,18 @@ impl Progress<'_> {
             note(format_args!("{}: {text}", self.bar.prefix()));
             self.said = text.into();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_schedulers_last_words_the_reason_is_kept() {
+        let why = "the scheduler failed (exit status: 1): 12: (85) call x | overbook: the kernel refuses it | Caused by | ";
+        assert_eq!(sentence(why), "the kernel refuses it");
+        assert_eq!(sentence("vCPU 1: triple fault"), "vCPU 1: triple fault");
+        assert_eq!(sentence("variant a: the scheduler failed: one | two"), "two");
     }
 }

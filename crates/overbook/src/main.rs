@@ -10,6 +10,7 @@ mod host;
 mod lab;
 mod report;
 mod top;
+mod variants;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
@@ -178,7 +179,11 @@ mod tests {
                 // What takes a number but no text takes neither of these, which panic where a duration is made of them.
                 if numeric("1") && !numeric("no-such-thing") {
                     for beyond in ["nan", "inf", "-1", "1e30"] {
-                        assert!(!numeric(beyond), "{words:?} --{} takes {beyond}", arg.get_long().unwrap_or_default());
+                        assert!(
+                            !numeric(beyond),
+                            "{words:?} --{} takes {beyond}",
+                            arg.get_long().unwrap_or_default()
+                        );
                     }
                 }
             }

@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use clap::Args;
 use overbook_host::output::Stdout;
 use overbook_host::values::duration;
-use overbook_observe::report::Report;
+use overbook_observe::report::{Origin, Report};
 use overbook_observe::snapshot::read_recording;
 use overbook_observe::{Snapshot, Window};
 use std::fs::File;
@@ -35,14 +35,14 @@ pub struct ReportArgs {
 impl ReportArgs {
     pub fn run(self) -> Result<()> {
         let length = duration(self.seconds);
-        let (snapshots, blind) = match &self.from {
-            Some(file) => (read_recording(file)?, None),
-            None => self.watch(length)?,
+        let (snapshots, origin) = match &self.from {
+            Some(file) => (read_recording(file)?, Origin::Recording),
+            None => (self.watch(length)?, Origin::here()),
         };
         let (Some(first), Some(last)) = (snapshots.first(), snapshots.last()) else {
             anyhow::bail!("the recording is empty");
         };
-        let report = Report::new(Window::between(first, last), blind);
+        let report = Report::new(Window::between(first, last), origin);
         if self.json {
             writeln!(Stdout, "{}", serde_json::to_string_pretty(&report)?)?;
         } else {
@@ -52,7 +52,7 @@ impl ReportArgs {
     }
 
     /// Snapshots at the ends of a window, and in between if they are recorded.
-    fn watch(&self, length: Duration) -> Result<(Vec<Snapshot>, Option<String>)> {
+    fn watch(&self, length: Duration) -> Result<Vec<Snapshot>> {
         let mut record = match &self.record {
             Some(file) => {
                 Some(File::create(file).with_context(|| format!("cannot write {}", file.display()))?)
@@ -71,7 +71,7 @@ impl ReportArgs {
             }
             snapshots.push(snapshot);
             if left.is_zero() {
-                return Ok((snapshots, observer.blind));
+                return Ok(snapshots);
             }
             std::thread::sleep(step.min(left));
             left = left.saturating_sub(step);

@@ -4,10 +4,11 @@
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use overbook_host::values::{duration, number};
-use overbook_observe::report::short;
+use overbook_observe::report::{count, known, short};
 use overbook_observe::snapshot::read_recording;
-use overbook_observe::window::{VcpuRow, VmRow, percent};
+use overbook_observe::window::{VcpuRow, VmRow, falling, percent};
 use overbook_observe::{Observer, Snapshot, Window};
+use overbook_report::format::{NONE, fixed};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -70,13 +71,8 @@ impl Top {
         if !std::io::stdout().is_terminal() {
             bail!("this is no terminal: `overbook report` prints the same as text or JSON");
         }
-        let blind = match &source {
-            Source::Host(observer) => observer.blind.clone(),
-            Source::Recording(_) => None,
-        };
         let before = source.next()?.context("the recording is empty")?;
-        let mut view =
-            View { window: Window::between(&before, &before), last: before, blind, ..View::default() };
+        let mut view = View { window: Window::between(&before, &before), last: before, ..View::default() };
         let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
         let outcome = view.run(&mut terminal, &mut source, interval);
         ratatui::restore();
@@ -89,7 +85,6 @@ impl Top {
 struct View {
     window: Window,
     last: Snapshot,
-    blind: Option<String>,
     table: TableState,
     /// Process of the VM that is looked into.
     inside: Option<i32>,
@@ -178,7 +173,7 @@ impl View {
     fn sort(&mut self) {
         let order = self.order;
         self.window.vms.sort_by(|a, b| match order {
-            Order::Burnt => b.spin.total_cmp(&a.spin),
+            Order::Burnt => falling(a.spin, b.spin),
             Order::Run => b.run.total_cmp(&a.run),
             Order::Steal => b.wait.total_cmp(&a.wait),
             Order::Name => a.name.cmp(&b.name),
@@ -200,19 +195,23 @@ impl View {
             None => frame.render_stateful_widget(vm_table(&self.window.vms), body, &mut self.table),
         }
         let keys = if inside.is_some() { "esc back" } else { "↑↓ choose   enter vCPUs   s sort" };
-        frame.render_widget(Line::from(format!(" {keys}   q quit")).style(Style::new().reversed()), foot);
+        let unit = format!("run, wait, burnt: CPUs   {NONE}: not known");
+        frame.render_widget(
+            Line::from(format!(" {keys}   q quit   {unit}")).style(Style::new().reversed()),
+            foot,
+        );
     }
 
     fn head(&self) -> Text<'static> {
         let window = &self.window;
-        let (run, wait, burnt) =
-            (window.sum(|vm| vm.run), window.sum(|vm| vm.wait), window.sum(|vm| vm.spin));
+        let (run, wait) = (window.sum(|vm| vm.run), window.sum(|vm| vm.wait));
         let vcpus: usize = window.vms.iter().map(|vm| vm.vcpus.len()).sum();
-        let spins = match &self.blind {
-            Some(why) => format!("spins cannot be seen: {why}"),
-            None => format!(
-                "{burnt:.2} CPUs are burnt in spins ({:.1} % of what VMs get), by {}",
-                percent(burnt, run),
+        let spins = match window.burnt() {
+            None => format!("spins cannot be seen: {}", window.blind.as_deref().unwrap_or_default()),
+            Some(burnt) => format!(
+                "{} CPUs are burnt in spins ({} % of what VMs get), by {}",
+                fixed(burnt, 2),
+                fixed(percent(burnt, run), 1),
                 self.order.name()
             ),
         };
@@ -224,10 +223,12 @@ impl View {
             ))
             .style(Style::new().add_modifier(Modifier::BOLD)),
             Line::from(format!(
-                "{} VMs, {vcpus} vCPUs want {:.2} CPUs and get {run:.2}; {:.0} % of what they want is steal",
-                window.vms.len(),
-                run + wait,
-                percent(wait, run + wait)
+                "{}, {} want {} CPUs and get {}; {} % of what they want is steal",
+                count(window.vms.len(), "VM"),
+                count(vcpus, "vCPU"),
+                fixed(run + wait, 2),
+                fixed(run, 2),
+                fixed(percent(wait, run + wait), 0)
             )),
             Line::from(spins),
         ])
@@ -244,14 +245,14 @@ fn vm_table(vms: &[VmRow]) -> Table<'static> {
             short(&vm.name, 20),
             vm.pid.to_string(),
             vm.vcpus.len().to_string(),
-            format!("{:.2}", vm.run),
-            format!("{:.2}", vm.wait),
-            format!("{:.1} %", vm.steal_percent()),
-            format!("{:.2}", vm.spin),
-            format!("{:.0}", vm.spins),
-            format!("{:.0}", vm.yields),
-            format!("{:.0} %", vm.yields_ok_percent),
-            format!("{:.0}", vm.delivered),
+            fixed(vm.run, 2),
+            fixed(vm.wait, 2),
+            format!("{} %", fixed(vm.steal_percent(), 1)),
+            known(vm.spin, 2),
+            known(vm.spins, 0),
+            known(vm.yields, 0),
+            vm.yields_ok_percent.map_or(NONE.into(), |ok| format!("{} %", fixed(ok, 0))),
+            known(vm.delivered, 0),
         ])
     });
     let widths = [20, 8, 5, 7, 7, 8, 7, 9, 9, 6, 10].map(Constraint::Length);
@@ -277,8 +278,12 @@ fn about_vm(vm: &VmRow) -> Text<'static> {
     let tiers = if tiers.is_empty() { "known only to `overbook host`".into() } else { tiers.join("  ") };
     Text::from(vec![
         Line::from(format!(
-            "{} [{}]: run {:.2}, wait {:.2}, burnt {:.2} CPUs",
-            vm.name, vm.pid, vm.run, vm.wait, vm.spin
+            "{} [{}]: runs {} CPUs, waits for {}, burns {}",
+            vm.name,
+            vm.pid,
+            fixed(vm.run, 2),
+            fixed(vm.wait, 2),
+            known(vm.spin, 2)
         )),
         Line::from(format!("boosts by tier: {tiers}")),
     ])
@@ -288,11 +293,11 @@ fn vcpu_table(vm: &VmRow) -> Table<'static> {
     let row = |vcpu: &VcpuRow| {
         Row::new([
             vcpu.id.to_string(),
-            format!("{:.2}", vcpu.run),
-            format!("{:.2}", vcpu.wait),
-            format!("{:.2}", vcpu.spin),
-            format!("{:.0}", vcpu.spins),
-            format!("{:.0}", vcpu.boosts),
+            fixed(vcpu.run, 2),
+            fixed(vcpu.wait, 2),
+            known(vcpu.spin, 2),
+            known(vcpu.spins, 0),
+            known(vcpu.boosts, 0),
         ])
     };
     let widths = [6, 7, 7, 7, 9, 9].map(Constraint::Length);
