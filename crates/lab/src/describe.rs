@@ -90,7 +90,7 @@ pub fn machine(accel: &str, emulator: &str, clock: &Clock) -> Result<MachineInfo
         // A turn is two instructions.
         cpu_ips: 2e9 / clock.ns_per_turn,
         kvm_vendor: kvm.to_string(),
-        ple: if tcg { format!("every PAUSE exits (emulated; {ple})") } else { ple },
+        ple: if tcg && kvm.is_there() { format!("every PAUSE exits (emulated; {ple})") } else { ple },
         apicv,
         knobs: knobs(&cpus),
     })

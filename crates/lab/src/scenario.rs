@@ -310,7 +310,7 @@ impl Scenario {
     /// # Errors
     /// See [`ScenarioError`].
     pub fn read(path: &Path) -> Result<(Scenario, String), ScenarioError> {
-        let text = std::fs::read_to_string(path)
+        let text = overbook_report::json::read_text(path)
             .map_err(|why| ScenarioError::Unreadable { path: path.into(), why })?;
         Ok((Scenario::parse(&text, path)?, text))
     }

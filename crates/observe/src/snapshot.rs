@@ -9,7 +9,8 @@ use overbook_probe::{Probe, SpinTime};
 use scx_stats::prelude::StatsClient;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
 /// One vCPU since its start.
@@ -184,19 +185,27 @@ fn vcpus(pid: i32, threads: &Threads, spins: &BTreeMap<i32, SpinTime>) -> BTreeM
     threads.iter().filter_map(one).collect()
 }
 
+/// Bytes of the longest snapshot: some 200 for each of 256 k vCPUs.
+const LONGEST_LINE: u64 = 50 << 20;
+
 /// Reads snapshots that were recorded, a line of JSON each.
 ///
 /// # Errors
 /// The file cannot be read, or a line is none; the message names it.
 pub fn read_recording(file: &std::path::Path) -> Result<Vec<Snapshot>> {
-    let text =
-        fs::read_to_string(file).with_context(|| format!("cannot read recording {}", file.display()))?;
-    let lines = text.lines().enumerate();
-    let read = |(n, line): (usize, &str)| {
-        serde_json::from_str(line)
-            .with_context(|| format!("{}:{}: not a recorded snapshot", file.display(), n + 1))
-    };
-    let mut snapshots: Vec<Snapshot> = lines.map(read).collect::<Result<_>>()?;
+    let unreadable = || format!("cannot read recording {}", file.display());
+    let mut reader = BufReader::new(File::open(file).with_context(unreadable)?);
+    let mut snapshots: Vec<Snapshot> = Vec::new();
+    loop {
+        // A device may have no line at all, and no end.
+        let mut line = String::new();
+        if reader.by_ref().take(LONGEST_LINE).read_line(&mut line).with_context(unreadable)? == 0 {
+            break;
+        }
+        snapshots.push(serde_json::from_str(&line).with_context(|| {
+            format!("{}:{}: not a recorded snapshot", file.display(), snapshots.len() + 1)
+        })?);
+    }
     // A recording that does not say whether there were probes tells it where they counted something.
     let seeing = snapshots.iter().any(Snapshot::is_seeing);
     for snapshot in snapshots.iter_mut().filter(|s| s.sight == Sight::Untold) {
@@ -208,9 +217,22 @@ pub fn read_recording(file: &std::path::Path) -> Result<Vec<Snapshot>> {
     Ok(snapshots)
 }
 
+/// Where each recording in a file begins: in a file of several, time starts anew.
+pub fn beginnings(snapshots: &[Snapshot]) -> Vec<usize> {
+    let anew = |n: &usize| *n == 0 || snapshots[*n].at_ns < snapshots[n - 1].at_ns;
+    (0..snapshots.len()).filter(anew).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_file_may_hold_several_recordings() {
+        let at = |at_ns| Snapshot { at_ns, ..Snapshot::default() };
+        assert_eq!(beginnings(&[at(5), at(9), at(3), at(7), at(8)]), [0, 2]);
+        assert!(beginnings(&[]).is_empty());
+    }
 
     fn recorded(text: &str) -> Vec<Snapshot> {
         let dir = tempfile::tempdir().unwrap();

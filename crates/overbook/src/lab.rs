@@ -15,6 +15,7 @@ use overbook_lab::trial;
 use overbook_report::format::signed;
 use overbook_report::schema::Report;
 use overbook_report::{compare, html, json, summary, table};
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -169,6 +170,9 @@ pub struct ObserveArgs {
 
 impl ObserveArgs {
     fn run(&self) -> Result<()> {
+        // Found out before minutes are spent.
+        let mut file =
+            File::create(&self.output).with_context(|| format!("cannot write {}", self.output.display()))?;
         let mut recording = String::new();
         tell(Task::Observe, 1, &self.kernel, self.accel, &mut |text| match text.starts_with('{') {
             true => {
@@ -177,7 +181,7 @@ impl ObserveArgs {
             }
             false => show(text),
         })?;
-        std::fs::write(&self.output, recording)
+        file.write_all(recording.as_bytes())
             .with_context(|| format!("cannot write {}", self.output.display()))?;
         writeln!(Stdout, "snapshots: {}", self.output.display())?;
         Ok(())

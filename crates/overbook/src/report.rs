@@ -4,10 +4,10 @@
 use crate::top::SpinGap;
 use anyhow::{Context, Result};
 use clap::Args;
-use overbook_host::output::Stdout;
+use overbook_host::output::{Stdout, note};
 use overbook_host::values::duration;
 use overbook_observe::report::{Origin, Report};
-use overbook_observe::snapshot::read_recording;
+use overbook_observe::snapshot::{beginnings, read_recording};
 use overbook_observe::{Snapshot, Window};
 use std::fs::File;
 use std::io::Write;
@@ -39,7 +39,12 @@ impl ReportArgs {
             Some(file) => (read_recording(file)?, Origin::Recording),
             None => (self.watch(length)?, Origin::here()),
         };
-        let (Some(first), Some(last)) = (snapshots.first(), snapshots.last()) else {
+        let beginnings = beginnings(&snapshots);
+        if beginnings.len() > 1 {
+            note(format_args!("{} recordings are in this file: this is the last one", beginnings.len()));
+        }
+        let begin = beginnings.last().copied().unwrap_or(0);
+        let (Some(first), Some(last)) = (snapshots.get(begin), snapshots.last()) else {
             anyhow::bail!("the recording is empty");
         };
         let report = Report::new(Window::between(first, last), origin);

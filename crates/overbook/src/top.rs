@@ -139,9 +139,12 @@ impl View {
             due = Instant::now() + interval;
             match source.next()? {
                 Some(now) => {
-                    self.window = Window::between(&self.last, &now);
+                    // Where another recording begins, there is no window yet.
+                    if now.at_ns >= self.last.at_ns {
+                        self.window = Window::between(&self.last, &now);
+                        self.sort();
+                    }
                     self.last = now;
-                    self.sort();
                 }
                 None => self.over = true,
             }

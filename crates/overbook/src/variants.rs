@@ -14,7 +14,7 @@ use std::path::Path;
 pub fn read(file: &Path, variants_of: Option<&Path>) -> Result<Scenario> {
     let (scenario, _) = Scenario::read_with(file, variants_of)?;
     let variants_in = variants_of.unwrap_or(file);
-    let text = std::fs::read_to_string(variants_in)
+    let text = overbook_report::json::read_text(variants_in)
         .with_context(|| format!("cannot read scenario {}", variants_in.display()))?;
     for (nth, variant) in scenario.variants.iter().enumerate() {
         if let Err((key, what)) = check(variant) {

@@ -144,6 +144,9 @@ fn a_recording_is_reported_as_text_and_json() {
     let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
     assert_eq!(json["vcpus"], 12);
     assert!(json["burnt"].as_f64() > Some(0.0));
+    // Of 4 CPUs, and with two recordings in the file.
+    let used = json["used"].as_f64().unwrap();
+    assert!((3.5..4.1).contains(&used), "{used}");
 }
 
 #[test]

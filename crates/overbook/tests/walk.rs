@@ -6,7 +6,7 @@ use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getuid, setsid};
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{Read, pipe};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
@@ -150,6 +150,8 @@ fn walk(place: Place) {
         fs::write(dir.path().join("overbook.toml"), "").unwrap();
         fs::write(dir.path().join("apt.conf"), "Acquire::Retries \"0\";\n").unwrap();
         fs::create_dir_all(dir.path().join("data")).unwrap();
+        // Under another name, lest a mistake of a command that runs as root replaces the device.
+        symlink("/dev/full", dir.path().join("full")).unwrap();
         for name in ["recording.jsonl", "report.json"] {
             fs::copy(Path::new(DATA).join(name), dir.path().join("data").join(name)).unwrap();
         }
@@ -163,7 +165,7 @@ fn walk(place: Place) {
                     .replace("{recording}", &format!("{own}/data/recording.jsonl"))
                     .replace("{report}", &format!("{own}/data/report.json"))
                     .replace("{scenario}", &format!("{own}/data/alone.toml"))
-                    .replace("{full}", "/dev/full")
+                    .replace("{full}", &format!("{own}/full"))
                     // Not even root can make anything there.
                     .replace("{bad}", "/proc/1/nothing")
             })
@@ -171,6 +173,8 @@ fn walk(place: Place) {
         let words: Vec<&str> = words.iter().map(String::as_str).collect();
         let ended = start(&words, place, dir.path());
         wrong.extend(look(&words, place, &ended).err());
+        let full = fs::metadata(dir.path().join("full")).unwrap();
+        assert!(full.file_type().is_char_device(), "{words:?} replaces a device");
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
 }

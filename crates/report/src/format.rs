@@ -45,9 +45,10 @@ pub fn three(value: f64) -> String {
     }
 }
 
-/// A count that may be large: `123`, `45600`, `1.23 M`.
+/// A count that may be large: `123`, `45600`, `1.23 M`; one that nobody knows is no number.
 pub fn count(value: f64) -> String {
     match value.abs() {
+        v if v.is_nan() => NONE.into(),
         v if v >= 1e9 => format!("{} G", three(value / 1e9)),
         v if v >= 1e6 => format!("{} M", three(value / 1e6)),
         v if v < 0.005 => "0".into(),

@@ -202,10 +202,17 @@ fn check_feature(feature: &str) -> Result<(), String> {
     if FEATURES.contains(&name) {
         return Ok(());
     }
-    Err(format!(
-        "{feature:?} is no scheduler feature; there are {}, and each with NO_ before it",
-        FEATURES.join(", ")
-    ))
+    Err(format!("{feature:?} is no scheduler feature{}", like(name)))
+}
+
+/// The feature that was meant, or where all of them stand.
+fn like(name: &str) -> String {
+    match FEATURES.iter().find(|feature| strsim::jaro_winkler(feature, name) > 0.9) {
+        Some(feature) => format!("; did you mean {feature}?"),
+        None => {
+            ": /sys/kernel/debug/sched/features of a kernel lists its own, some with NO_ before them".into()
+        }
+    }
 }
 
 /// Names end up in file names, cgroups and table headings.
@@ -313,6 +320,14 @@ mod tests {
                 "x.toml:10: `cooperate` needs a [linux]",
             ),
             (GOOD.replace("cpus = 4\n[[", "cpus = 4\nllcs = 3\n[["), "x.toml:4: 4 CPUs do not divide"),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\nfeatures = [\"NO_NEXT_BUDY\"]\n"),
+                "x.toml:10: \"NO_NEXT_BUDY\" is no scheduler feature; did you mean NEXT_BUDDY?",
+            ),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\nfeatures = [\"next_buddy\"]\n"),
+                "x.toml:10: \"next_buddy\" is no scheduler feature: /sys/kernel/debug",
+            ),
         ];
         for (text, expected) in cases {
             let got = complaint(&text);
