@@ -9,6 +9,9 @@
 //! * [`client`]: asks a scheduler that runs.
 //! * [`output`], [`values`]: how all commands print, and refuse values of options.
 
+// These panic where nobody reads, or the disk is full: see overbook_host::output.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod client;
 pub mod costs;
 pub mod kvm;

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook`: semantics-aware vCPU scheduling for oversubscribed KVM hosts.
 
+// These panic where nobody reads, or the disk is full: see overbook_host::output.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod bench;
 mod check;
 mod config;

@@ -119,7 +119,6 @@ fn measure_window(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Th
         entitled_cpus: spec.cpus,
         vcpus,
         kvm: KvmCounters::unseen(),
-        ..VmResult::default()
     });
     Ok(run)
 }

@@ -141,7 +141,6 @@ impl Fleet {
                 entitled_cpus: self.entitled_cpus[nth],
                 vcpus,
                 kvm: KvmCounters::unseen(),
-                ..VmResult::default()
             });
         }
         run
