@@ -93,6 +93,8 @@ struct tun_task {
 	u32 cpu;
 	enum tun_class class;
 	bool alive, on_rq, on_cpu, sleeping;
+	/* Between two runqueues. */
+	bool migrating;
 	/* In the kernel's words: SCX_TASK_QUEUED. */
 	bool queued;
 	/* The scheduler has it, in no queue. */
@@ -104,6 +106,8 @@ struct tun_task {
 	u32 dsq_seq;
 	u64 exec_start, ran;
 	s32 holding_cpu;
+	/* CPU plus one of whoever has its pi_lock. */
+	u32 pi_owner;
 	struct tun_group *group;
 	struct tun_vcpu *vcpu;
 	void *storage[MAX_STORAGE];
@@ -199,6 +203,7 @@ static inline bool mask_has(const struct cpumask *mask, u32 cpu)
 }
 
 /* core.c */
+void begin_outside(void);
 void rq_lock(u32 cpu);
 void rq_unlock(u32 cpu);
 /* Swaps one runqueue's lock for another's. */

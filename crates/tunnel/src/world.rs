@@ -178,6 +178,8 @@ pub(crate) struct Task {
     pub in_spin: bool,
     /// Is to be woken at this time.
     pub wake_at: Option<u64>,
+    /// Affinities that are being set.
+    pub coming: Vec<Vec<u32>>,
     pub waits_since: Option<u64>,
     pub longest_wait: u64,
     pub ran: u64,
@@ -442,6 +444,7 @@ impl World {
             overhead: 0,
             in_spin: false,
             wake_at: None,
+            coming: Vec::new(),
             waits_since: None,
             longest_wait: 0,
             ran: 0,
@@ -749,6 +752,10 @@ impl World {
                 self.cpus[cpu as usize].todo.push_back(Op::Wake(*task));
             }
             Op::End(task) => self.tasks[*task as usize].alive = false,
+            Op::Affinity(task, _) => {
+                let entry = &mut self.tasks[*task as usize];
+                entry.spec.cpus = Some(entry.coming.remove(0));
+            }
             _ => {}
         }
     }
@@ -835,7 +842,9 @@ impl World {
             self.findings
                 .add("twice", || format!("{} runs on CPUs {} and {cpu}", entry.spec.name, entry.cpu));
         }
-        if let Some(list) = entry.spec.cpus.as_ref().filter(|list| !list.contains(&cpu)) {
+        if let Some(list) =
+            entry.spec.cpus.as_ref().filter(|list| !list.contains(&cpu) && entry.coming.is_empty())
+        {
             let list = list.clone();
             self.findings
                 .add("affinity", || format!("{} runs on CPU {cpu}, and may on {list:?}", entry.spec.name));
@@ -964,7 +973,7 @@ impl World {
             }
             Change::Affinity(task, cpus) => {
                 let mask = Box::new(mask_of(Some(&cpus), self.host.cpus));
-                self.tasks[task as usize].spec.cpus = Some(cpus);
+                self.tasks[task as usize].coming.push(cpus);
                 self.enter(0, Op::Affinity(task, mask));
             }
             Change::Weight(task, weight, policy) => {
