@@ -12,6 +12,7 @@
 pub mod check;
 pub mod compile;
 pub mod fluid;
+pub mod gauntlet;
 pub mod guest;
 pub mod model;
 mod ops;
