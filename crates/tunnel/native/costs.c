@@ -11,6 +11,8 @@
 struct tun_cost {
 	const char *name;
 	u64 calls, kfuncs, atomics, locks, steps, shared_lines;
+	/* Most kfuncs and steps of one call. */
+	u64 most;
 };
 
 static struct tun_cost costs[MAX_NAMES];
@@ -39,8 +41,16 @@ static struct tun_cost *present(void)
 	return cx->name ? cost_of(cx->name) : NULL;
 }
 
+/* One more thing that the call that runs has done. */
+static void one_more(struct tun_cost *cost)
+{
+	if (++cx->done > cost->most)
+		cost->most = cx->done;
+}
+
 void tun_count_call(const char *name)
 {
+	cx->done = 0;
 	if (counting)
 		cost_of(name)->calls++;
 }
@@ -49,8 +59,10 @@ void tun_count_kfunc(const char *name)
 {
 	struct tun_cost *cost = counting ? present() : NULL;
 
-	if (cost)
-		cost->kfuncs++;
+	if (!cost)
+		return;
+	cost->kfuncs++;
+	one_more(cost);
 }
 
 void tun_count_lock(void)
@@ -65,8 +77,10 @@ void tun_count_step(void)
 {
 	struct tun_cost *cost = counting ? present() : NULL;
 
-	if (cost)
-		cost->steps++;
+	if (!cost)
+		return;
+	cost->steps++;
+	one_more(cost);
 }
 
 /* A line is shared if another CPU has written it since this one did last. */

@@ -62,6 +62,7 @@ void *glue_program(const char *name)
 	PROGRAM(irq_ended)
 	PROGRAM(spin_begins)
 	PROGRAM(cpu_taken)
+	PROGRAM(overbook_prefer)
 	return (void *)0;
 }
 
@@ -103,4 +104,27 @@ u64 tun_vm_counter(u32 tgid, u32 word)
 			sum += ((u64 *)bpf_map_lookup_percpu_elem(&vm_counts, &place, cpu))[word];
 	}
 	return sum;
+}
+
+/* How often a vCPU of the VM of a process was run after a directed yield. */
+u64 tun_boosts(u32 tgid, u32 id)
+{
+	u32 place;
+
+	for (place = 0; place < OVB_MAX_VMS && place < vms_used; place++) {
+		struct vm_ctx *vmc = bpf_map_lookup_elem(&vms, &place);
+		struct vcpu_ctx *vcpuc = vmc && vmc->at.pid == tgid ? vcpu_ctx(vmc, id) : 0;
+
+		if (vcpuc)
+			return vcpuc->stats.boosts;
+	}
+	return 0;
+}
+
+/* The virtual time of a task. */
+u64 tun_vtime(struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+
+	return taskc ? taskc->vtime : 0;
 }

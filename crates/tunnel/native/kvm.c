@@ -93,6 +93,13 @@ int sched_switch_program(struct tun_task *prev, struct tun_task *next)
 	return 0;
 }
 
+/* The loader's program that changes the preferred CPUs. */
+void tun_prefer(u32 cpu)
+{
+	tun_set_cpu(cpu);
+	trace("overbook_prefer", 0, 0, 0, 0);
+}
+
 static bool pending(const struct tun_vcpu *vcpu)
 {
 	u32 i, any = 0;

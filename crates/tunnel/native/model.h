@@ -139,6 +139,8 @@ struct tun_op {
 	} buffer[32];
 	u32 buffered;
 	s32 refs, preempt, rcu;
+	/* What the callback has done so far, for costs. */
+	u64 done;
 	void *spin;
 };
 

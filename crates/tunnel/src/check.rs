@@ -77,7 +77,7 @@ fn entitlements(world: &World) -> Vec<Option<f64>> {
         let always = match task.spec.kind {
             Kind::Hog => task.alive,
             Kind::Vcpu(vm, _) => task.alive && world.vms[vm].spec.pattern.always_wants(),
-            Kind::Sleeper(..) | Kind::RealTime(..) => false,
+            _ => false,
         };
         let ran = (task.ran - task.ran_before) as f64 / window;
         // Who sleeps gets what it took: it wanted no more, or its wait is checked elsewhere.

@@ -141,6 +141,7 @@ struct RawCost {
     locks: u64,
     steps: u64,
     shared_lines: u64,
+    most: u64,
 }
 
 /// What one callback has cost, in all its calls.
@@ -160,6 +161,8 @@ pub struct Cost {
     pub steps: u64,
     /// Writes to lines that another CPU had written last; only of an object built to count them.
     pub shared_lines: u64,
+    /// Most calls and passed-over tasks of one call.
+    pub most: u64,
 }
 
 /// A cgroup of the model.
@@ -226,6 +229,9 @@ functions! {
     curr(u32) -> u32;
     booked(u32, *mut u32) -> u64;
     vm_counter(u32, u32) -> u64;
+    boosts(u32, u32) -> u64;
+    prefer(u32);
+    vtime_of(u32) -> u64;
     count(bool);
     costs(*mut *const RawCost) -> u32;
 }
@@ -329,6 +335,7 @@ impl Model {
                 locks: raw.locks,
                 steps: raw.steps,
                 shared_lines: raw.shared_lines,
+                most: raw.most,
             })
             .collect()
     }
@@ -472,6 +479,12 @@ impl Model {
         curr(cpu: u32) -> u32;
         /// A word of the counters of a process's VM.
         vm_counter(tgid: u32, word: u32) -> u64;
+        /// How often a vCPU of a process's VM was run after a directed yield.
+        boosts(tgid: u32, vcpu: u32) -> u64;
+        /// Virtual time of a task, as the scheduler has it.
+        vtime_of(task: u32) -> u64;
+        /// Makes the CPUs preferred that `wanted_cpus` names.
+        prefer(cpu: u32);
         /// Begins or ends counting costs.
         count(on: bool);
     }

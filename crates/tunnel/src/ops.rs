@@ -33,6 +33,7 @@ pub enum Op {
     GroupWeight(GroupRef, u32),
     Bandwidth(GroupRef, u64, u64),
     End(u32),
+    Prefer,
 }
 
 impl Op {
@@ -57,6 +58,7 @@ impl Op {
             Op::GroupWeight(..) => "cpu.weight",
             Op::Bandwidth(..) => "cpu.max",
             Op::End(_) => "exit",
+            Op::Prefer => "prefer",
         }
     }
 
@@ -86,6 +88,7 @@ impl Op {
                 model.set_bandwidth(cpu, *group, *period, *quota);
             }
             Op::End(task) => model.end_task(cpu, *task),
+            Op::Prefer => model.prefer(cpu),
         }
         model.deferred(cpu);
     }

@@ -25,6 +25,9 @@ pub const EXIT_NS: u64 = 2000;
 /// See [`SWITCH_NS`].
 pub const IPI_NS: u64 = 700;
 
+/// The vector of [`Change::DeviceIrq`].
+const DEVICE_VECTOR: u32 = 0x31;
+
 /// A kernel's version as in `LINUX_KERNEL_VERSION`.
 pub const fn kernel(major: i32, minor: i32) -> i32 {
     (major << 16) | (minor << 8)
@@ -91,7 +94,9 @@ pub enum Kind {
     Hog,
     /// Runs for so many ns, sleeps for so many, both varied by a half.
     Sleeper(u64, u64),
-    /// The same, of a higher class, on the one CPU that it is bound to.
+    /// Runs for so many ns, woken every so many by CPU 0, at once with all others of the same period.
+    Periodic(u64, u64),
+    /// As a sleeper, of a higher class, on the one CPU that it is bound to.
     RealTime(u64, u64),
     /// A vCPU: VM and number.
     Vcpu(usize, usize),
@@ -146,6 +151,10 @@ pub enum Change {
     BeginVm(Box<VmSpec>),
     /// The running task of a CPU yields (`sched_yield()`).
     Yield(u32),
+    /// A device's interrupt for a vCPU's task arrives on a CPU, on top of what runs there.
+    DeviceIrq(u32, u32),
+    /// These CPUs are preferred to others (a guest's scheduler).
+    Prefer(Vec<u32>),
 }
 
 /// A task that there is.
@@ -282,6 +291,8 @@ pub struct World {
     window_from: u64,
     next_pid: u32,
     ended: bool,
+    /// Reschedules of other CPUs that directed yields have caused by themselves (`yield_to()`).
+    pub yield_kicks: u64,
 }
 
 fn mask_of(cpus: Option<&Vec<u32>>, all: u32) -> CpuMask {
@@ -361,6 +372,7 @@ impl World {
             window_from: 0,
             next_pid: 100,
             ended: false,
+            yield_kicks: 0,
             model,
             host,
         };
@@ -443,6 +455,7 @@ impl World {
     fn work_of(&mut self, kind: &Kind) -> u64 {
         match kind {
             Kind::Sleeper(run, _) | Kind::RealTime(run, _) => self.varied(*run),
+            Kind::Periodic(run, _) => *run,
             _ => u64::MAX,
         }
     }
@@ -486,6 +499,34 @@ impl World {
     /// Begins the window in which shares are measured.
     pub fn measure_from(&mut self, ns: u64) {
         self.push(ns, Event::WindowBegins);
+    }
+
+    /// A counter of a VM's, by its place in `struct ovb_vm_stats`.
+    pub fn vm_counter(&self, vm: usize, word: u32) -> u64 {
+        self.model.vm_counter(self.vms[vm].tgid, word)
+    }
+
+    /// How often each vCPU of a VM was run after a directed yield.
+    pub fn boosts(&self, vm: usize) -> Vec<u64> {
+        (0..self.vms[vm].vcpus.len() as u32).map(|id| self.model.boosts(self.vms[vm].tgid, id)).collect()
+    }
+
+    /// The tasks of a VM's vCPUs.
+    pub fn vcpu_tasks(&self, vm: usize) -> Vec<u32> {
+        self.vms[vm].vcpus.iter().map(|vcpu| vcpu.task).collect()
+    }
+
+    /// Sums over all tasks: virtual time as the scheduler has it, wrapping, and ns that they ran.
+    pub fn virtual_time(&self) -> (u64, u64) {
+        let tasks = 0..self.tasks.len() as u32;
+        tasks.fold((0u64, 0), |(vtime, ran), task| {
+            (vtime.wrapping_add(self.model.vtime_of(task)), ran + self.model.ran(task))
+        })
+    }
+
+    /// Whether a CPU runs a task now.
+    pub fn runs(&self, cpu: u32) -> bool {
+        self.cpus[cpu as usize].curr != NONE
     }
 
     /// Begins or ends the counting of costs.
@@ -581,7 +622,8 @@ impl World {
             return;
         }
         entry.wake_at = None;
-        let cpu = entry.cpu;
+        // One interrupt wakes all of a period; others are woken where they slept.
+        let cpu = if matches!(entry.spec.kind, Kind::Periodic(..)) { 0 } else { entry.cpu };
         if let Kind::Vcpu(vm, nth) = entry.spec.kind {
             self.vms[vm].vcpus[nth].woken = true;
         }
@@ -600,6 +642,7 @@ impl World {
             return;
         }
         self.book(cpu);
+        self.sync_eoi(cpu);
         while let Some(op) = self.cpus[cpu as usize].todo.pop_front() {
             if self.ended {
                 return;
@@ -708,7 +751,10 @@ impl World {
     fn apply(&mut self, cpu: u32, effect: Effect) {
         match effect {
             Effect::Resched(to) if to == cpu => {}
-            Effect::Resched(to) => self.push(self.now + IPI_NS, Event::Resched(to)),
+            Effect::Resched(to) => {
+                self.yield_kicks += u64::from(self.cpus[cpu as usize].why == "spin");
+                self.push(self.now + IPI_NS, Event::Resched(to));
+            }
             Effect::Kick(from, to, flags) => {
                 self.cpus[from as usize].todo.push_back(Op::Kick(to, flags));
                 if from != cpu {
@@ -803,8 +849,8 @@ impl World {
         entry.overhead -= own;
         match entry.spec.kind {
             Kind::Vcpu(vm, nth) => self.vcpu_ran(vm, nth, elapsed - own),
-            Kind::Sleeper(..) | Kind::RealTime(..) => entry.left = entry.left.saturating_sub(elapsed - own),
             Kind::Hog => {}
+            _ => entry.left = entry.left.saturating_sub(elapsed - own),
         }
     }
 
@@ -829,12 +875,14 @@ impl World {
         }
         match entry.spec.kind {
             Kind::Hog => {}
-            Kind::Sleeper(_, sleep) | Kind::RealTime(_, sleep) => {
+            Kind::Sleeper(_, time) | Kind::RealTime(_, time) | Kind::Periodic(_, time) => {
                 if entry.left == 0 {
                     let kind = entry.spec.kind.clone();
-                    let sleep = self.varied(sleep);
                     self.tasks[curr as usize].left = self.work_of(&kind);
-                    let at = self.now + sleep;
+                    let at = match kind {
+                        Kind::Periodic(..) => (self.now / time + 1) * time,
+                        _ => self.now + self.varied(time),
+                    };
                     self.wake_later(curr, at);
                     self.cpus[cpu as usize].todo.push_back(Op::Sleep);
                 }
@@ -855,12 +903,29 @@ impl World {
         let left = match entry.spec.kind {
             _ if entry.overhead > 0 => Some(entry.overhead),
             Kind::Hog => None,
-            Kind::Sleeper(..) | Kind::RealTime(..) => Some(entry.left),
             Kind::Vcpu(vm, nth) => self.vcpu_left(vm, nth),
+            _ => Some(entry.left),
         };
         if let Some(left) = left {
             self.push(self.now + left.max(1), Event::Step(cpu, generation));
         }
+    }
+
+    /// As the loader does (`Scheduler::prefer`).
+    fn prefer(&mut self, cpus: &[u32]) -> Result<()> {
+        let mut wanted = [0u64; MASK_WORDS];
+        let mut llcs = vec![0u32; self.host.llcs as usize];
+        for cpu in cpus {
+            wanted[*cpu as usize / 64] |= 1 << (cpu % 64);
+            llcs[(cpu / self.host.cpus.div_ceil(self.host.llcs)) as usize] += 1;
+        }
+        for (word, bits) in wanted.iter().enumerate() {
+            self.model.set::<u64>("wanted_cpus", word, *bits)?;
+        }
+        for (llc, n) in llcs.iter().enumerate() {
+            self.model.set::<u32>("llc_preferred", llc, *n)?;
+        }
+        self.model.set::<u32>("some_not_preferred", 0, u32::from(cpus.len() < self.host.cpus as usize))
     }
 
     fn change(&mut self, nth: usize) {
@@ -913,6 +978,13 @@ impl World {
                 self.vm(*spec);
             }
             Change::Yield(cpu) => self.enter(cpu, Op::Yield),
+            Change::DeviceIrq(cpu, task) => self.enter(cpu, Op::Accept(task, DEVICE_VECTOR)),
+            Change::Prefer(cpus) => {
+                if let Err(e) = self.prefer(&cpus) {
+                    self.findings.add("prefer", || e.to_string());
+                }
+                self.enter(0, Op::Prefer);
+            }
         }
     }
 
