@@ -11,6 +11,7 @@ void *glue_apic(void *seen);
 void *glue_program(const char *name);
 struct sched_ext_ops *tun_ops(void);
 bool tun_uses_cpu_release(void);
+u32 glue_marks(struct task_struct *p);
 
 void *calloc(unsigned long n, unsigned long size);
 int strcmp(const char *a, const char *b);
@@ -127,4 +128,24 @@ u64 tun_vtime(struct task_struct *p)
 	struct task_ctx *taskc = task_ctx(p);
 
 	return taskc ? taskc->vtime : 0;
+}
+
+/* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8 wants to run; and in
+ * the upper half, how many vCPUs its VM has. */
+u32 glue_marks(struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	struct vm_ctx *vmc = taskc && taskc->vcpu ? vm_ctx(taskc->vm) : (void *)0;
+	u32 marks = 1, id;
+
+	if (!vmc)
+		return 0;
+	id = taskc->vcpu - 1;
+	if (mask_test(vmc->at_work, id) || mask_test(vmc->waiting, id))
+		marks |= 2;
+	if (taskc->queued_since)
+		marks |= 4;
+	if (taskc->wants)
+		marks |= 8;
+	return marks | vmc->at.alive << 16;
 }

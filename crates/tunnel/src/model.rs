@@ -229,6 +229,7 @@ functions! {
     curr(u32) -> u32;
     booked(u32, *mut u32) -> u64;
     vm_counter(u32, u32) -> u64;
+    marks(u32) -> u32;
     boosts(u32, u32) -> u64;
     prefer(u32);
     vtime_of(u32) -> u64;
@@ -485,6 +486,9 @@ impl Model {
         vtime_of(task: u32) -> u64;
         /// Makes the CPUs preferred that `wanted_cpus` names.
         prefer(cpu: u32);
+        /// What the scheduler believes of a vCPU: 1 known, 2 in a mask of queued ones, 4 queued, 8 wants to run; in the
+        /// upper half, how many vCPUs its VM has.
+        marks(task: u32) -> u32;
         /// Begins or ends counting costs.
         count(on: bool);
     }
