@@ -11,6 +11,7 @@
 
 pub mod check;
 pub mod compile;
+pub mod costs;
 pub mod fluid;
 pub mod gauntlet;
 pub mod guest;

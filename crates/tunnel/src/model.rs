@@ -144,6 +144,26 @@ struct RawCost {
     most: u64,
 }
 
+/// `struct tun_line`.
+#[repr(C)]
+struct RawLine {
+    callback: *const c_char,
+    name: *const c_char,
+    offset: u32,
+    writes: u64,
+}
+
+/// A line that a callback writes and other CPUs write too; counted only in an object that is built for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedLine {
+    /// The operation or program.
+    pub callback: String,
+    /// The variable or map, and how many bytes the line is from where it, or a value of it, begins.
+    pub name: String,
+    /// How often it was written after another CPU had written it.
+    pub writes: u64,
+}
+
 /// What one callback has cost, in all its calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -235,6 +255,7 @@ functions! {
     vtime_of(u32) -> u64;
     count(bool);
     costs(*mut *const RawCost) -> u32;
+    lines(*mut *const RawLine) -> u32;
 }
 
 /// The object that was built with this crate.
@@ -337,6 +358,25 @@ impl Model {
                 steps: raw.steps,
                 shared_lines: raw.shared_lines,
                 most: raw.most,
+            })
+            .collect()
+    }
+
+    /// The lines that callbacks have written and that other CPUs write too, since counting began.
+    pub fn shared_lines(&self) -> Vec<SharedLine> {
+        let mut list = std::ptr::null();
+        // SAFETY: as in `costs`.
+        let raw = unsafe {
+            let n = (self.functions.lines)(&mut list);
+            std::slice::from_raw_parts(if n == 0 { std::ptr::NonNull::dangling().as_ptr() } else { list }, n as usize)
+        };
+        // SAFETY: constant strings of the object.
+        let text = |at| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned();
+        raw.iter()
+            .map(|raw| SharedLine {
+                callback: text(raw.callback),
+                name: format!("{}+{}", text(raw.name), raw.offset),
+                writes: raw.writes,
             })
             .collect()
     }
