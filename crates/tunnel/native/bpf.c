@@ -191,6 +191,21 @@ long tun_delete(struct tun_map *map, const void *key)
 	return 0;
 }
 
+/* Storage that was made, for those who ask what lies at an address. */
+static struct tun_stored {
+	struct tun_stored *next;
+	struct tun_map *map;
+	char *data;
+} *all_stored;
+
+static void note(struct tun_map *map, void *data)
+{
+	struct tun_stored *stored = malloc(sizeof(*stored));
+
+	*stored = (struct tun_stored){.next = all_stored, .map = map, .data = data};
+	all_stored = stored;
+}
+
 static bool holds(const void *data, unsigned long size, const void *at)
 {
 	return data && at >= data && at < data + size;
@@ -207,9 +222,14 @@ static const char *symbol(const void *of)
 const char *tun_whose(const void *at, u32 *offset)
 {
 	struct tun_map *map = maps;
+	struct tun_stored *stored;
 	Dl_info info;
-	u32 i;
 
+	for (stored = all_stored; stored; stored = stored->next)
+		if (holds(stored->data, stored->map->value, at)) {
+			*offset = (char *)at - stored->data;
+			return symbol(stored->map->of);
+		}
 	for (; map < maps + nr_maps; map++) {
 		unsigned long size = (unsigned long)map->max * map->value;
 
@@ -221,18 +241,12 @@ const char *tun_whose(const void *at, u32 *offset)
 			*offset = ((char *)at - map->data) % cpu_stride(map) % map->value;
 			return symbol(map->of);
 		}
-		for (i = 0; !map->max && i < nr_tasks; i++) {
-			void *data = tasks[i]->storage[map->storage];
-
-			if (holds(data, map->value, at)) {
-				*offset = (char *)at - (char *)data;
-				return symbol(map->of);
-			}
-		}
 	}
 	*offset = 0;
+	if (glue_mask(at))
+		return glue_mask(at);
 	if (!dladdr(at, &info))
-		return "groups, masks, hashes";
+		return "others";
 	if (info.symbol)
 		*offset = (char *)at - (char *)info.at;
 	return info.symbol ? info.symbol : "variables";
@@ -249,6 +263,7 @@ static void *storage(struct tun_map *map, void **slots, const void *value, u64 f
 	if (slots[map->storage] || !(flags & BPF_LOCAL_STORAGE_GET_F_CREATE) || out_of_memory())
 		return slots[map->storage];
 	slots[map->storage] = lines_of(map->value);
+	note(map, slots[map->storage]);
 	if (value)
 		memcpy(slots[map->storage], value, map->value);
 	return slots[map->storage];

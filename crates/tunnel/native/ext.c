@@ -433,6 +433,8 @@ int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 id, u64 flags)
 
 	_Static_assert(sizeof(struct tun_iter) <= sizeof(struct bpf_iter_scx_dsq), "iterator");
 	counted("bpf_iter_scx_dsq_new");
+	/* To be destroyed in any case. */
+	cx->refs++;
 	iter->dsq = user_dsq(id);
 	if (!iter->dsq)
 		return -ENOENT;
@@ -472,6 +474,7 @@ struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
 
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it)
 {
+	cx->refs--;
 }
 
 struct task_struct *scx_bpf_dsq_peek(u64 id)

@@ -12,6 +12,7 @@ void *glue_program(const char *name);
 struct sched_ext_ops *tun_ops(void);
 bool tun_uses_cpu_release(void);
 u32 glue_marks(struct task_struct *p);
+const char *glue_mask(const void *at);
 
 void *calloc(unsigned long n, unsigned long size);
 int strcmp(const char *a, const char *b);
@@ -62,6 +63,7 @@ void *glue_program(const char *name)
 	PROGRAM(irq_accepted)
 	PROGRAM(irq_ended)
 	PROGRAM(spin_begins)
+	PROGRAM(spin_ends)
 	PROGRAM(cpu_taken)
 	PROGRAM(overbook_prefer)
 	return (void *)0;
@@ -130,8 +132,8 @@ u64 tun_vtime(struct task_struct *p)
 	return taskc ? taskc->vtime : 0;
 }
 
-/* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8 wants to run; and in
- * the upper half, how many vCPUs its VM has. */
+/* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8 wants to run; and from
+ * the 9th and the 21st bit on, how many vCPUs its VM has, and how many of them want to run. */
 u32 glue_marks(struct task_struct *p)
 {
 	struct task_ctx *taskc = task_ctx(p);
@@ -147,5 +149,15 @@ u32 glue_marks(struct task_struct *p)
 		marks |= 4;
 	if (taskc->wants)
 		marks |= 8;
-	return marks | vmc->at.alive << 16;
+	return marks | (vmc->at.alive & 0xfff) << 8 | vmc->nr_wanting << 20;
+}
+
+/* The masks of CPUs, by name; NULL for anything else. */
+const char *glue_mask(const void *at)
+{
+	if (soft_idle && at >= (void *)soft_idle && at < (void *)(soft_idle + 1))
+		return "soft_idle";
+	if (preferred && at >= (void *)preferred && at < (void *)(preferred + 1))
+		return "preferred";
+	return (void *)0;
 }

@@ -235,6 +235,9 @@ void tun_set_cpu(u32 cpu);
 /* bpf.c */
 const char *tun_whose(const void *at, u32 *offset);
 
+/* glue.c */
+const char *glue_mask(const void *at);
+
 /* costs.c */
 void tun_count_call(const char *name);
 void tun_count_kfunc(const char *name);

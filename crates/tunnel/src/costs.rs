@@ -51,11 +51,16 @@ pub fn measure(size: &Size, object: Vec<u8>) -> Result<(Vec<Cost>, Vec<SharedLin
     let mut world = World::new(host)?;
     for vm in 0..size.vms {
         let pattern = PATTERNS[vm as usize % PATTERNS.len()];
-        world.vm(VmSpec::new(&format!("vm{vm}"), size.vcpus, pattern));
+        // As libvirt does it.
+        let group = Some(world.group(0, 100));
+        world.vm(VmSpec { group, group_per_vcpu: true, ..VmSpec::new(&format!("vm{vm}"), size.vcpus, pattern) });
     }
     let ns = size.ms * 1_000_000;
     world.run(ns);
     world.count_costs(true);
     world.run(2 * ns);
-    Ok((world.model.costs(), world.model.shared_lines()))
+    let (mut costs, mut lines) = (world.model.costs(), world.model.shared_lines());
+    costs.sort_by(|a, b| a.name.cmp(&b.name));
+    lines.sort_by(|a, b| (&a.callback, &a.name).cmp(&(&b.callback, &b.name)));
+    Ok((costs, lines))
 }

@@ -8,7 +8,7 @@
 
 use crate::check::Bounds;
 use crate::guest::{Pattern, VmSpec};
-use crate::world::{Change, Host, Kind, Report, TaskSpec, World};
+use crate::world::{Change, Host, Kind, Report, TaskSpec, World, kernel};
 use anyhow::Result;
 
 const MS: u64 = 1_000_000;
@@ -41,8 +41,13 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "room for all", play: room_for_all },
     Trial { name: "pushed away", play: pushed_away },
     Trial { name: "four LLCs", play: four_llcs },
+    Trial { name: "two LLCs", play: two_llcs },
+    Trial { name: "pools in an LLC", play: small_pools },
+    Trial { name: "long alone", play: long_alone },
     Trial { name: "long sleeps", play: long_sleeps },
     Trial { name: "real-time tasks", play: real_time },
+    Trial { name: "taken CPUs, 6.18", play: taken_cpus },
+    Trial { name: "taken CPUs, 7.2", play: taken_cpus_later },
     Trial { name: "SCHED_IDLE", play: idle_class },
     Trial { name: "locks", play: locks },
     Trial { name: "tickets", play: tickets },
@@ -106,14 +111,22 @@ impl Setup {
 
     /// Finds fault with what the scheduler remembers of vCPUs, if it is not so.
     fn check_marks(&mut self) {
-        let World { model, vms, tasks, findings, host, .. } = &mut self.world;
-        // Programs that were interrupted are on their way.
-        if host.interleave > 0 {
-            return;
+        // Programs that were interrupted shall end.
+        for _ in 0..1000 {
+            if self.world.cpus.iter().all(|cpu| cpu.busy.is_none()) {
+                break;
+            }
+            self.world.run(self.world.now + 1000);
         }
+        let World { model, vms, tasks, findings, host, .. } = &mut self.world;
         for vm in vms.iter() {
             let alive = vm.vcpus.iter().filter(|vcpu| tasks[vcpu.task as usize].alive);
             let known: Vec<u32> = alive.map(|vcpu| vcpu.task).filter(|task| model.marks(*task) & 1 != 0).collect();
+            let wanting = known.iter().filter(|task| model.is_runnable(**task)).count();
+            // Who sleeps and wakes is tried again, whatever there was no memory for.
+            if host.starve > 0 && !vm.spec.pattern.always_wants() && known.len() < vm.vcpus.len() {
+                findings.add("marks", || format!("{} vCPUs of {} are known", known.len(), vm.spec.name));
+            }
             for task in &known {
                 let (marks, name) = (model.marks(*task), &tasks[*task as usize].spec.name);
                 let queued = model.dsq_of(*task) != u64::MAX;
@@ -121,7 +134,8 @@ impl Setup {
                     (marks & 2 != 0 && !queued, "is marked as queued, and is not"),
                     (marks & 4 != 0 && !queued, "has been queued for long, and is not"),
                     ((marks & 8 != 0) != model.is_runnable(*task), "is mistaken for one that wants to run, or not"),
-                    ((marks >> 16) as usize != known.len(), "has a VM with a wrong number of vCPUs"),
+                    ((marks >> 8 & 0xfff) as usize != known.len(), "has a VM with a wrong number of vCPUs"),
+                    ((marks >> 20) as usize != wanting, "has a VM that is mistaken in who wants to run"),
                 ];
                 for (_, what) in wrong.iter().filter(|(is, _)| *is) {
                     findings.add("marks", || format!("{name} {what}"));
@@ -279,6 +293,46 @@ fn four_llcs(object: Option<Vec<u8>>) -> Result<Report> {
     Ok(setup.run(100, 1100))
 }
 
+/// LLCs that have enough to do leave each other's tasks alone.
+fn two_llcs(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { cpus: 8, llcs: 2, traced: 200 * MS..700 * MS, ..Host::default() })?;
+    setup.hogs("hog", 24, |_| {});
+    setup.world.run(700 * MS);
+    let mut runs = setup.world.trace.runs.clone();
+    runs.sort_by_key(|(_, task, from, _)| (*task, *from));
+    let moves = runs.windows(2).filter(|pair| pair[0].1 == pair[1].1 && pair[0].0 / 4 != pair[1].0 / 4).count();
+    let mut report = setup.run(200, 700);
+    if moves > 50 {
+        report.findings.add("moves", || format!("{moves} moves between LLCs in half a second; the bound is 50"));
+    }
+    Ok(report)
+}
+
+/// Who wakes up in a pool preempts there, and not elsewhere.
+fn small_pools(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { bounds: shares(0.06), ..Host::default() })?;
+    for pool in 0..2 {
+        let cpus = vec![2 * pool, 2 * pool + 1];
+        setup.hogs(&format!("hog{pool}-"), 4, |spec| spec.cpus = Some(cpus.clone()));
+        for i in 0..2 {
+            let sleeper = Kind::Sleeper(200_000, 4 * MS);
+            setup.task(&format!("sleeper{pool}-{i}"), sleeper, |spec| spec.cpus = Some(cpus.clone()));
+        }
+    }
+    let mut report = setup.run(300, 1300);
+    wakes_within(&mut report, "sleeper", 50, 1000.0);
+    Ok(report)
+}
+
+/// Who has had a CPU to itself for long does not pay for it when somebody comes.
+fn long_alone(object: Option<Vec<u8>>) -> Result<Report> {
+    let bounds = Bounds { wait_ns: Some(30 * MS), ..Bounds::default() };
+    let mut setup = Setup::new(object, Host { cpus: 1, bounds, ..Host::default() })?;
+    setup.hogs("first", 1, |_| {});
+    setup.world.at(1000 * MS, Change::Begin(Box::new(TaskSpec::new("second", Kind::Hog))));
+    Ok(setup.run(900, 2000))
+}
+
 /// A long sleep earns a slice, and no more: nobody waits for all that a task has not run.
 fn long_sleeps(object: Option<Vec<u8>>) -> Result<Report> {
     let bounds = Bounds { wait_ns: Some(60 * MS), ..Bounds::default() };
@@ -304,6 +358,30 @@ fn real_time(object: Option<Vec<u8>>) -> Result<Report> {
     let mut report = setup.run(100, 1600);
     wakes_within(&mut report, "sleeper", 10, 40_000.0);
     Ok(report)
+}
+
+/// Whoever loses its CPU to a real-time task goes to another one that idles.
+fn taken_cpus_of(object: Option<Vec<u8>>, version: i32) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { version, ..Host::default() })?;
+    for cpu in 0..2 {
+        setup.task(&format!("rt{cpu}"), Kind::RealTime(30 * MS, 20 * MS), |spec| spec.cpus = Some(vec![cpu]));
+    }
+    setup.hogs("hog", 2, |_| {});
+    let mut report = setup.run(100, 1100);
+    for task in report.tasks.iter().filter(|task| task.name.starts_with("hog")) {
+        if task.cpus < 0.97 {
+            report.findings.add("share", || format!("{} has {:.3} CPUs beside idle ones", task.name, task.cpus));
+        }
+    }
+    Ok(report)
+}
+
+fn taken_cpus(object: Option<Vec<u8>>) -> Result<Report> {
+    taken_cpus_of(object, kernel(6, 18))
+}
+
+fn taken_cpus_later(object: Option<Vec<u8>>) -> Result<Report> {
+    taken_cpus_of(object, kernel(7, 2))
 }
 
 /// `SCHED_IDLE` runs where nobody else would, and now and then.
@@ -419,7 +497,12 @@ fn pinned_vcpus(object: Option<Vec<u8>>) -> Result<Report> {
 fn come_and_go(object: Option<Vec<u8>>) -> Result<Report> {
     let mut setup = Setup::new(object, Host { cpus: 4, llcs: 2, ..Host::default() })?;
     setup.hogs("hog", 2, |_| {});
-    let mut next = 2;
+    // Two of its vCPUs end, and two stay.
+    setup.vm("shrinks", 4, Pattern::Compute, |_| {});
+    for task in [3, 4] {
+        setup.world.at(300 * MS + u64::from(task), Change::End(task));
+    }
+    let mut next = 6;
     for round in 0..8_u64 {
         let at = 100 * MS * round + MS;
         let pattern = [Pattern::Lock, Pattern::Ipi, Pattern::Messages, Pattern::Shootdown][round as usize % 4];
@@ -461,6 +544,7 @@ fn no_memory(object: Option<Vec<u8>>) -> Result<Report> {
     let group = setup.world.group(0, 100);
     setup.hogs("hog", 8, |spec| spec.group = Some(group));
     setup.vm("vm", 4, Pattern::Ipi, |_| {});
+    setup.vm("messages", 4, Pattern::Messages, |_| {});
     for i in 0..4 {
         setup.task(&format!("sleeper{i}"), Kind::Sleeper(200_000, 2 * MS), |_| {});
     }

@@ -526,8 +526,8 @@ impl Model {
         vtime_of(task: u32) -> u64;
         /// Makes the CPUs preferred that `wanted_cpus` names.
         prefer(cpu: u32);
-        /// What the scheduler believes of a vCPU: 1 known, 2 in a mask of queued ones, 4 queued, 8 wants to run; in the
-        /// upper half, how many vCPUs its VM has.
+        /// What the scheduler believes of a vCPU: 1 known, 2 in a mask of queued ones, 4 queued, 8 wants to run; from
+        /// the 9th and the 21st bit on, how many vCPUs its VM has, and how many of them want to run.
         marks(task: u32) -> u32;
         /// Begins or ends counting costs.
         count(on: bool);
