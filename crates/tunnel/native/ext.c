@@ -589,21 +589,29 @@ u32 scx_bpf_reenqueue_local___v1(void)
 
 static bool reenqueue_later[MAX_CPUS];
 
-#ifdef TUNNEL_NEWER
 /* From 6.19 on it may be called anywhere, and is done when the runqueue's lock is released. */
 void scx_bpf_reenqueue_local___v2___compat(void)
 {
 	counted("scx_bpf_reenqueue_local");
 	reenqueue_later[cx->cpu] = true;
 }
-#endif
+
+/* Which of the kfuncs that the scheduler asks for the kernel has. */
+bool tun_has_ksym(const char *name)
+{
+	return LINUX_KERNEL_VERSION >= (6 << 16 | 19 << 8) ||
+	       strcmp(name, "scx_bpf_reenqueue_local___v2___compat");
+}
 
 void tun_deferred(u32 cpu)
 {
 	if (!reenqueue_later[cpu])
 		return;
 	reenqueue_later[cpu] = false;
+	tun_set_cpu(cpu);
+	rq_lock(cpu);
 	reenqueue_local(&rqs[cpu]);
+	rq_unlock(cpu);
 }
 
 void scx_bpf_kick_cpu(s32 cpu, u64 flags)

@@ -45,6 +45,9 @@ void *glue_apic(void *seen)
 
 struct sched_ext_ops *tun_ops(void)
 {
+	/* As the loader has it. */
+	if (tun_uses_cpu_release())
+		overbook_ops.cpu_release = (void *)overbook_cpu_release;
 	return &overbook_ops;
 }
 

@@ -14,7 +14,6 @@ int snprintf(char *to, unsigned long size, const char *format, ...);
 void *calloc(unsigned long n, unsigned long size);
 void *realloc(void *old, unsigned long size);
 void *malloc(unsigned long size);
-void *aligned_alloc(unsigned long to, unsigned long size);
 void free(void *at);
 void *memcpy(void *to, const void *from, unsigned long size);
 void *memset(void *to, int byte, unsigned long size);
@@ -34,9 +33,7 @@ int dladdr(const void *at, Dl_info *info);
 /* Zeroes, from the beginning of a line on: which fields share one does not depend on chance. */
 static inline void *lines_of(unsigned long size)
 {
-	unsigned long whole = (size + 63) & ~63ul;
-
-	return memset(aligned_alloc(64, whole), 0, whole);
+	return (void *)(((unsigned long)calloc(1, size + 64) + 63) & ~63ul);
 }
 
 /* Flags of the core (kernel/sched/sched.h), which vmlinux.h does not have. */
