@@ -53,7 +53,11 @@ pub fn measure(size: &Size, object: Vec<u8>) -> Result<(Vec<Cost>, Vec<SharedLin
         let pattern = PATTERNS[vm as usize % PATTERNS.len()];
         // As libvirt does it.
         let group = Some(world.group(0, 100));
-        world.vm(VmSpec { group, group_per_vcpu: true, ..VmSpec::new(&format!("vm{vm}"), size.vcpus, pattern) });
+        world.vm(VmSpec {
+            group,
+            group_per_vcpu: true,
+            ..VmSpec::new(&format!("vm{vm}"), size.vcpus, pattern)
+        });
     }
     let ns = size.ms * 1_000_000;
     world.run(ns);

@@ -121,7 +121,8 @@ impl Setup {
         let World { model, vms, tasks, findings, host, .. } = &mut self.world;
         for vm in vms.iter() {
             let alive = vm.vcpus.iter().filter(|vcpu| tasks[vcpu.task as usize].alive);
-            let known: Vec<u32> = alive.map(|vcpu| vcpu.task).filter(|task| model.marks(*task) & 1 != 0).collect();
+            let known: Vec<u32> =
+                alive.map(|vcpu| vcpu.task).filter(|task| model.marks(*task) & 1 != 0).collect();
             let wanting = known.iter().filter(|task| model.is_runnable(**task)).count();
             // Who sleeps and wakes is tried again, whatever there was no memory for.
             if host.starve > 0 && !vm.spec.pattern.always_wants() && known.len() < vm.vcpus.len() {
@@ -133,7 +134,10 @@ impl Setup {
                 let wrong = [
                     (marks & 2 != 0 && !queued, "is marked as queued, and is not"),
                     (marks & 4 != 0 && !queued, "has been queued for long, and is not"),
-                    ((marks & 8 != 0) != model.is_runnable(*task), "is mistaken for one that wants to run, or not"),
+                    (
+                        (marks & 8 != 0) != model.is_runnable(*task),
+                        "is mistaken for one that wants to run, or not",
+                    ),
                     ((marks >> 8 & 0xfff) as usize != known.len(), "has a VM with a wrong number of vCPUs"),
                     ((marks >> 20) as usize != wanting, "has a VM that is mistaken in who wants to run"),
                 ];
@@ -166,7 +170,10 @@ fn wakes_within(report: &mut Report, name: &str, per_mille: usize, most_us: f64)
         };
         if us > most_us {
             report.findings.add("latency", || {
-                format!("{} waits for {us:.0} µs in {per_mille} of 1,000 wake-ups; the bound is {most_us:.0}", task.name)
+                format!(
+                    "{} waits for {us:.0} µs in {per_mille} of 1,000 wake-ups; the bound is {most_us:.0}",
+                    task.name
+                )
             });
         }
     }
@@ -176,7 +183,9 @@ fn wakes_within(report: &mut Report, name: &str, per_mille: usize, most_us: f64)
 fn most_switches(report: &mut Report, cpus: u32, seconds: f64, most: f64) {
     let rate = report.switches as f64 / f64::from(cpus) / seconds;
     if rate > most {
-        report.findings.add("switches", || format!("{rate:.0} switches per second and CPU; the bound is {most:.0}"));
+        report
+            .findings
+            .add("switches", || format!("{rate:.0} switches per second and CPU; the bound is {most:.0}"));
     }
 }
 
@@ -233,7 +242,9 @@ fn pools(object: Option<Vec<u8>>) -> Result<Report> {
         }
     }
     for cpu in 0..8 {
-        setup.task(&format!("kthread{cpu}"), Kind::Sleeper(50_000, 5 * MS), |spec| spec.cpus = Some(vec![cpu]));
+        setup.task(&format!("kthread{cpu}"), Kind::Sleeper(50_000, 5 * MS), |spec| {
+            spec.cpus = Some(vec![cpu])
+        });
     }
     let mut report = setup.run(500, 2500);
     wakes_within(&mut report, "kthread", 10, 12_000.0);
@@ -270,12 +281,16 @@ fn pushed_away(object: Option<Vec<u8>>) -> Result<Report> {
     let mut setup = Setup::new(object, Host { cpus: 8, ..Host::default() })?;
     setup.hogs("hog", 4, |_| {});
     for cpu in 0..4 {
-        setup.task(&format!("bound{cpu}"), Kind::Sleeper(30 * MS, 40 * MS), |spec| spec.cpus = Some(vec![cpu]));
+        setup.task(&format!("bound{cpu}"), Kind::Sleeper(30 * MS, 40 * MS), |spec| {
+            spec.cpus = Some(vec![cpu])
+        });
     }
     let mut report = setup.run(100, 1100);
     for task in report.tasks.iter().filter(|task| task.name.starts_with("hog")) {
         if task.cpus < 0.97 {
-            report.findings.add("share", || format!("{} has {:.3} CPUs beside idle ones", task.name, task.cpus));
+            report
+                .findings
+                .add("share", || format!("{} has {:.3} CPUs beside idle ones", task.name, task.cpus));
         }
     }
     wakes_within(&mut report, "bound", 50, 5000.0);
@@ -295,15 +310,19 @@ fn four_llcs(object: Option<Vec<u8>>) -> Result<Report> {
 
 /// LLCs that have enough to do leave each other's tasks alone.
 fn two_llcs(object: Option<Vec<u8>>) -> Result<Report> {
-    let mut setup = Setup::new(object, Host { cpus: 8, llcs: 2, traced: 200 * MS..700 * MS, ..Host::default() })?;
+    let mut setup =
+        Setup::new(object, Host { cpus: 8, llcs: 2, traced: 200 * MS..700 * MS, ..Host::default() })?;
     setup.hogs("hog", 24, |_| {});
     setup.world.run(700 * MS);
     let mut runs = setup.world.trace.runs.clone();
     runs.sort_by_key(|(_, task, from, _)| (*task, *from));
-    let moves = runs.windows(2).filter(|pair| pair[0].1 == pair[1].1 && pair[0].0 / 4 != pair[1].0 / 4).count();
+    let moves =
+        runs.windows(2).filter(|pair| pair[0].1 == pair[1].1 && pair[0].0 / 4 != pair[1].0 / 4).count();
     let mut report = setup.run(200, 700);
     if moves > 50 {
-        report.findings.add("moves", || format!("{moves} moves between LLCs in half a second; the bound is 50"));
+        report
+            .findings
+            .add("moves", || format!("{moves} moves between LLCs in half a second; the bound is 50"));
     }
     Ok(report)
 }
@@ -370,7 +389,9 @@ fn taken_cpus_of(object: Option<Vec<u8>>, version: i32) -> Result<Report> {
     let mut report = setup.run(100, 1100);
     for task in report.tasks.iter().filter(|task| task.name.starts_with("hog")) {
         if task.cpus < 0.97 {
-            report.findings.add("share", || format!("{} has {:.3} CPUs beside idle ones", task.name, task.cpus));
+            report
+                .findings
+                .add("share", || format!("{} has {:.3} CPUs beside idle ones", task.name, task.cpus));
         }
     }
     Ok(report)
@@ -401,7 +422,9 @@ fn idle_class(object: Option<Vec<u8>>) -> Result<Report> {
         let idle = task.name.contains("idle");
         let due = task.due.unwrap_or(0.0);
         if idle && (task.cpus > 0.08 || task.cpus < 0.001) || !idle && (task.cpus / due - 1.0).abs() > 0.07 {
-            report.findings.add("share", || format!("{} has {:.4} CPUs beside SCHED_IDLE", task.name, task.cpus));
+            report
+                .findings
+                .add("share", || format!("{} has {:.4} CPUs beside SCHED_IDLE", task.name, task.cpus));
         }
     }
     Ok(report)
@@ -505,7 +528,8 @@ fn come_and_go(object: Option<Vec<u8>>) -> Result<Report> {
     let mut next = 6;
     for round in 0..8_u64 {
         let at = 100 * MS * round + MS;
-        let pattern = [Pattern::Lock, Pattern::Ipi, Pattern::Messages, Pattern::Shootdown][round as usize % 4];
+        let pattern =
+            [Pattern::Lock, Pattern::Ipi, Pattern::Messages, Pattern::Shootdown][round as usize % 4];
         setup.world.at(at, Change::BeginVm(Box::new(VmSpec::new(&format!("vm{round}"), 4, pattern))));
         setup.world.at(at + MS, Change::Begin(Box::new(TaskSpec::new(&format!("brief{round}"), Kind::Hog))));
         for task in next..next + 5 {

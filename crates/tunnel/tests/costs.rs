@@ -57,8 +57,14 @@ fn table() -> String {
             for line in lines.iter().filter(|line| line.callback == cost.name) {
                 if per_call(line.writes) >= FEWEST_WRITES {
                     let name = line.name.as_str();
-                    writeln!(text, "  line {:<12} {:<14} {name:<24} {:>6.2}", size.name, cost.name, per_call(line.writes))
-                        .unwrap();
+                    writeln!(
+                        text,
+                        "  line {:<12} {:<14} {name:<24} {:>6.2}",
+                        size.name,
+                        cost.name,
+                        per_call(line.writes)
+                    )
+                    .unwrap();
                 }
             }
         }
@@ -72,7 +78,8 @@ fn figures(text: &str) -> BTreeMap<String, Vec<f64>> {
         .filter(|line| !line.starts_with('#') && !line.trim().is_empty())
         .map(|line| {
             let words: Vec<&str> = line.split_whitespace().collect();
-            let (name, numbers): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.parse::<f64>().is_err());
+            let (name, numbers): (Vec<&str>, Vec<&str>) =
+                words.iter().partition(|word| word.parse::<f64>().is_err());
             (name.join(" "), numbers.iter().map(|number| number.parse().unwrap()).collect())
         })
         .collect()

@@ -71,7 +71,9 @@ fn try_mutant(mutant: &Mutant, folder: &Path) -> Option<String> {
     let sources = Sources { native: &native, bpf: &bpf, policy: &policy, headers: &headers };
     let object = folder.join("model.so");
     let built = Path::new(env!("OUT_DIR")).join("model.so");
-    sources.compile_with(&object, &[], Some(&built)).unwrap_or_else(|error| panic!("{}: {error}", mutant.name));
+    sources
+        .compile_with(&object, &[], Some(&built))
+        .unwrap_or_else(|error| panic!("{}: {error}", mutant.name));
     let output = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "child", "--nocapture", "--test-threads", "1"])
         .env(OBJECT, &object)
@@ -90,8 +92,10 @@ fn try_mutant(mutant: &Mutant, folder: &Path) -> Option<String> {
 fn the_gauntlet_finds_mutants() {
     let folder = tempfile::tempdir().unwrap();
     let only = std::env::var("OVERBOOK_ONLY_MUTANT").ok();
-    let mutants: Vec<&Mutant> =
-        MUTANTS.iter().filter(|mutant| only.as_ref().is_none_or(|only| mutant.name.contains(only.as_str()))).collect();
+    let mutants: Vec<&Mutant> = MUTANTS
+        .iter()
+        .filter(|mutant| only.as_ref().is_none_or(|only| mutant.name.contains(only.as_str())))
+        .collect();
     let next = AtomicUsize::new(0);
     let (tell, told) = mpsc::channel();
     let workers = thread::available_parallelism().map_or(2, |n| n.get().min(8));
