@@ -406,7 +406,7 @@ void tun_set_affinity(u32 cpu, u32 id, const unsigned long *bits)
 	change_end(rq, p, running);
 	if (p->on_rq && !mask_has(p->t.cpus_ptr, p->cpu)) {
 		if (running) {
-			/* The stopper moves it: it is preempted, and then queued elsewhere. */
+			/* The stopper moves it: it goes before whatever this CPU would pick. */
 			p->must_move = true;
 			calls.stopper(rq->id, p->id);
 		} else {

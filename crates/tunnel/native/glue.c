@@ -46,6 +46,8 @@ void *glue_apic(void *seen);
 void *glue_program(const char *name);
 struct sched_ext_ops *tun_ops(void);
 bool tun_uses_cpu_release(void);
+u32 glue_marks(struct task_struct *p);
+const char *glue_mask(const void *at);
 
 void *calloc(unsigned long n, unsigned long size);
 int strcmp(const char *a, const char *b);
@@ -78,6 +80,9 @@ void *glue_apic(void *seen)
 
 struct sched_ext_ops *tun_ops(void)
 {
+	/* As the loader has it. */
+	if (tun_uses_cpu_release())
+		overbook_ops.cpu_release = (void *)overbook_cpu_release;
 	return &overbook_ops;
 }
 
@@ -96,6 +101,7 @@ void *glue_program(const char *name)
 	PROGRAM(irq_accepted)
 	PROGRAM(irq_ended)
 	PROGRAM(spin_begins)
+	PROGRAM(spin_ends)
 	PROGRAM(cpu_taken)
 	PROGRAM(overbook_prefer)
 	return (void *)0;
@@ -154,4 +160,34 @@ u64 tun_boosts(u32 tgid, u32 id)
 			return vcpuc->stats.boosts;
 	}
 	return 0;
+}
+
+/* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8 wants to run; and from
+ * the 9th and the 21st bit on, how many vCPUs its VM has, and how many of them want to run. */
+u32 glue_marks(struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	struct vm_ctx *vmc = taskc && taskc->vcpu ? vm_ctx(taskc->vm) : (void *)0;
+	u32 marks = 1, id;
+
+	if (!vmc)
+		return 0;
+	id = taskc->vcpu - 1;
+	if (mask_test(vmc->at_work, id) || mask_test(vmc->waiting, id))
+		marks |= 2;
+	if (taskc->queued_since)
+		marks |= 4;
+	if (taskc->wants)
+		marks |= 8;
+	return marks | (vmc->at.alive & 0xfff) << 8 | vmc->nr_wanting << 20;
+}
+
+/* The masks of CPUs, by name; NULL for anything else. */
+const char *glue_mask(const void *at)
+{
+	if (soft_idle && at >= (void *)soft_idle && at < (void *)(soft_idle + 1))
+		return "soft_idle";
+	if (preferred && at >= (void *)preferred && at < (void *)(preferred + 1))
+		return "preferred";
+	return (void *)0;
 }

@@ -241,6 +241,12 @@ bool tun_uses_cpu_release(void);
 void tun_deferred(u32 cpu);
 void tun_set_cpu(u32 cpu);
 
+/* bpf.c */
+const char *tun_whose(const void *at, u32 *offset);
+
+/* glue.c */
+const char *glue_mask(const void *at);
+
 /* costs.c */
 void tun_count_call(const char *name);
 void tun_count_kfunc(const char *name);

@@ -44,6 +44,13 @@ impl Findings {
         self.0.contains_key(kind)
     }
 
+    /// All but those of a kind.
+    #[must_use]
+    pub fn without(mut self, kind: &str) -> Findings {
+        self.0.remove(kind);
+        self
+    }
+
     /// Each kind with its first words and how often it was found.
     pub fn lines(&self) -> Vec<String> {
         self.0

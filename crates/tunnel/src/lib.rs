@@ -12,8 +12,10 @@
 
 pub mod check;
 pub mod compile;
+pub mod costs;
 pub mod fluid;
 pub mod fuzz;
+pub mod gauntlet;
 pub mod guest;
 pub mod model;
 mod ops;

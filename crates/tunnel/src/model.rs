@@ -172,6 +172,26 @@ struct RawCost {
     most: u64,
 }
 
+/// `struct tun_line`.
+#[repr(C)]
+struct RawLine {
+    callback: *const c_char,
+    name: *const c_char,
+    offset: u32,
+    writes: u64,
+}
+
+/// A line that a callback writes and other CPUs write too; counted only in an object that is built for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedLine {
+    /// The operation or program.
+    pub callback: String,
+    /// The variable or map, and how many bytes the line is from where it, or a value of it, begins.
+    pub name: String,
+    /// How often it was written after another CPU had written it.
+    pub writes: u64,
+}
+
 /// What one callback has cost, in all its calls.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Cost {
@@ -258,11 +278,13 @@ functions! {
     curr(u32) -> u32;
     booked(u32, *mut u32) -> u64;
     vm_counter(u32, u32) -> u64;
+    marks(u32) -> u32;
     boosts(u32, u32) -> u64;
     prefer(u32);
     grants(*mut u64);
     count(bool);
     costs(*mut *const RawCost) -> u32;
+    lines(*mut *const RawLine) -> u32;
 }
 
 /// The object that was built with this crate.
@@ -372,6 +394,25 @@ impl Model {
                 steps: raw.steps,
                 shared_lines: raw.shared_lines,
                 most: raw.most,
+            })
+            .collect()
+    }
+
+    /// The lines that callbacks have written and that other CPUs write too, since counting began.
+    pub fn shared_lines(&self) -> Vec<SharedLine> {
+        let mut list = std::ptr::null();
+        // SAFETY: as in `costs`.
+        let raw = unsafe {
+            let n = (self.functions.lines)(&mut list);
+            std::slice::from_raw_parts(if n == 0 { std::ptr::NonNull::dangling().as_ptr() } else { list }, n as usize)
+        };
+        // SAFETY: constant strings of the object.
+        let text = |at| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned();
+        raw.iter()
+            .map(|raw| SharedLine {
+                callback: text(raw.callback),
+                name: format!("{}+{}", text(raw.name), raw.offset),
+                writes: raw.writes,
             })
             .collect()
     }
@@ -531,6 +572,9 @@ impl Model {
         boosts(tgid: u32, vcpu: u32) -> u64;
         /// Makes the CPUs preferred that `wanted_cpus` names.
         prefer(cpu: u32);
+        /// What the scheduler believes of a vCPU: 1 known, 2 in a mask of queued ones, 4 queued, 8 wants to run; from
+        /// the 9th and the 21st bit on, how many vCPUs its VM has, and how many of them want to run.
+        marks(task: u32) -> u32;
         /// Begins or ends counting costs.
         count(on: bool);
     }

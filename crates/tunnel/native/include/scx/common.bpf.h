@@ -8,6 +8,14 @@
 struct task_struct;
 struct task_struct *tun_current(void);
 #define bpf_get_current_task_btf() tun_current()
+#define BPF_NO_KFUNC_PROTOTYPES
+#include "vmlinux.h"
+#include <bpf/bpf_helpers.h>
+
+/* Symbols of this object are all there; kernels have them by version. */
+bool tun_has_ksym(const char *name);
+#undef bpf_ksym_exists
+#define bpf_ksym_exists(symbol) (!!(symbol) && tun_has_ksym(#symbol))
 
 #include_next <scx/common.bpf.h>
 
