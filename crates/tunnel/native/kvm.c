@@ -270,3 +270,19 @@ u32 tun_marks(u32 id)
 {
 	return glue_marks(&tasks[id]->t);
 }
+
+static u64 granted, returned;
+
+/* Time that yielders grant to their targets, and what of it is used or paid back, ns. */
+void ledger(u64 more_granted, u64 more_returned)
+{
+	granted += more_granted;
+	returned += more_returned;
+}
+
+/* Both sums, where all weights are those of nice 0. */
+void tun_grants(u64 *out)
+{
+	out[0] = granted;
+	out[1] = returned;
+}
