@@ -582,3 +582,11 @@ u32 tun_curr(u32 cpu)
 {
 	return rqs[cpu].curr ? rqs[cpu].curr->id : ~0u;
 }
+
+u64 tun_vtime(struct task_struct *p);
+
+/* Virtual time of a task, as the scheduler has it. */
+u64 tun_vtime_of(u32 id)
+{
+	return tun_vtime(&tasks[id]->t);
+}

@@ -120,3 +120,11 @@ u64 tun_boosts(u32 tgid, u32 id)
 	}
 	return 0;
 }
+
+/* The virtual time of a task. */
+u64 tun_vtime(struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+
+	return taskc ? taskc->vtime : 0;
+}

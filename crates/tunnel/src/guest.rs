@@ -131,6 +131,8 @@ pub(crate) struct Vcpu {
     pub acks: u32,
     /// A message has come that ends a halt.
     pub woken: bool,
+    /// A handler has ended, and KVM does not know yet.
+    pub unseen_eoi: Option<u32>,
     pub units: u64,
 }
 

@@ -231,6 +231,7 @@ functions! {
     vm_counter(u32, u32) -> u64;
     boosts(u32, u32) -> u64;
     prefer(u32);
+    vtime_of(u32) -> u64;
     count(bool);
     costs(*mut *const RawCost) -> u32;
 }
@@ -480,6 +481,8 @@ impl Model {
         vm_counter(tgid: u32, word: u32) -> u64;
         /// How often a vCPU of a process's VM was run after a directed yield.
         boosts(tgid: u32, vcpu: u32) -> u64;
+        /// Virtual time of a task, as the scheduler has it.
+        vtime_of(task: u32) -> u64;
         /// Makes the CPUs preferred that `wanted_cpus` names.
         prefer(cpu: u32);
         /// Begins or ends counting costs.

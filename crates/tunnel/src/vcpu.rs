@@ -2,8 +2,9 @@
 //! How vCPUs get on with what their pattern says.
 
 use crate::guest::{Pattern, Phase, VECTOR, Vcpu};
+use crate::model::NONE;
 use crate::ops::Op;
-use crate::world::{EXIT_NS, World};
+use crate::world::{EXIT_NS, Kind, World};
 use rand_core::RngCore;
 
 impl World {
@@ -28,6 +29,7 @@ impl World {
             inbox: Vec::new(),
             acks: 0,
             woken: false,
+            unseen_eoi: None,
             units: 0,
         });
     }
@@ -241,12 +243,29 @@ impl World {
         vcpu.handler = None;
         vcpu.woken = true;
         let waiting = std::mem::take(&mut vcpu.handling);
-        self.cpus[cpu as usize].todo.push_back(Op::Eoi(task, vector, !pv_eoi));
+        match pv_eoi {
+            true => vcpu.unseen_eoi = Some(vector),
+            false => self.cpus[cpu as usize].todo.push_back(Op::Eoi(task, vector, true)),
+        }
         for sender in waiting {
             let sender = &mut self.vms[vm].vcpus[sender];
             sender.acks = sender.acks.saturating_sub(1);
         }
         self.poke_spinners(vm);
+    }
+
+    /// At any exit KVM learns of an interrupt whose end was written to memory.
+    pub(crate) fn sync_eoi(&mut self, cpu: u32) {
+        let slot = &self.cpus[cpu as usize];
+        if slot.todo.is_empty() || slot.curr == NONE {
+            return;
+        }
+        let task = slot.curr;
+        if let Kind::Vcpu(vm, nth) = self.tasks[task as usize].spec.kind
+            && let Some(vector) = self.vms[vm].vcpus[nth].unseen_eoi.take()
+        {
+            self.cpus[cpu as usize].todo.push_front(Op::Eoi(task, vector, true));
+        }
     }
 
     fn unlock(&mut self, vm: usize, nth: usize) {

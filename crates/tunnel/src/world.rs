@@ -94,7 +94,7 @@ pub enum Kind {
     Hog,
     /// Runs for so many ns, sleeps for so many, both varied by a half.
     Sleeper(u64, u64),
-    /// Runs for so many ns, woken every so many, at once with all others of the same period.
+    /// Runs for so many ns, woken every so many by CPU 0, at once with all others of the same period.
     Periodic(u64, u64),
     /// As a sleeper, of a higher class, on the one CPU that it is bound to.
     RealTime(u64, u64),
@@ -516,6 +516,14 @@ impl World {
         self.vms[vm].vcpus.iter().map(|vcpu| vcpu.task).collect()
     }
 
+    /// Sums over all tasks: virtual time as the scheduler has it, wrapping, and ns that they ran.
+    pub fn virtual_time(&self) -> (u64, u64) {
+        let tasks = 0..self.tasks.len() as u32;
+        tasks.fold((0u64, 0), |(vtime, ran), task| {
+            (vtime.wrapping_add(self.model.vtime_of(task)), ran + self.model.ran(task))
+        })
+    }
+
     /// Whether a CPU runs a task now.
     pub fn runs(&self, cpu: u32) -> bool {
         self.cpus[cpu as usize].curr != NONE
@@ -614,7 +622,8 @@ impl World {
             return;
         }
         entry.wake_at = None;
-        let cpu = entry.cpu;
+        // One interrupt wakes all of a period; others are woken where they slept.
+        let cpu = if matches!(entry.spec.kind, Kind::Periodic(..)) { 0 } else { entry.cpu };
         if let Kind::Vcpu(vm, nth) = entry.spec.kind {
             self.vms[vm].vcpus[nth].woken = true;
         }
@@ -633,6 +642,7 @@ impl World {
             return;
         }
         self.book(cpu);
+        self.sync_eoi(cpu);
         while let Some(op) = self.cpus[cpu as usize].todo.pop_front() {
             if self.ended {
                 return;

@@ -55,14 +55,16 @@ fn a1() -> Option<String> {
 
 fn a1_bound_kthread() -> Option<String> {
     let mut world = World::new(host(8, 1)).unwrap();
-    hogs(&mut world, 20, "free", None, None);
-    let mut kthread = TaskSpec::new("kthread", Kind::Sleeper(50_000, 5 * MS));
-    kthread.cpus = Some(vec![3]);
+    hogs(&mut world, 40, "crowd", Some((4..8).collect()), None);
+    hogs(&mut world, 5, "light", Some((0..4).collect()), None);
+    let kthread = TaskSpec { cpus: Some(vec![0]), ..TaskSpec::new("kthread", Kind::Sleeper(50_000, 5 * MS)) };
     world.task(kthread);
-    hogs(&mut world, 12, "pool", Some((0..4).collect()), None);
-    let report = measured(&mut world, 2 * SECOND, 4 * SECOND);
+    let report = measured(&mut world, 2 * SECOND, 6 * SECOND);
     let kthread = report.tasks.iter().find(|task| task.name == "kthread")?;
-    (kthread.longest_wait > 100 * MS).then(|| format!("kthread waits for {} ms", kthread.longest_wait / MS))
+    let median = kthread.latencies.get(kthread.latencies.len() / 2).copied().unwrap_or(kthread.longest_wait);
+    (median > 20 * MS).then(|| {
+        format!("a bound kthread waits for {} ms in the median, {} at worst", median / MS, kthread.longest_wait / MS)
+    })
 }
 
 fn a2() -> Option<String> {
@@ -124,17 +126,21 @@ fn a6() -> Option<String> {
 fn a7() -> Option<String> {
     let mut world = World::new(host(16, 1)).unwrap();
     hogs(&mut world, 32, "hog", None, None);
+    // Of little weight: whenever it runs, its deadline is the latest of all.
+    world.task(TaskSpec { weight: 10, ..TaskSpec::new("light", Kind::Hog) });
     for i in 0..8 {
         world.task(TaskSpec::new(&format!("waker{i}"), Kind::Periodic(500_000, 20 * MS)));
     }
     let report = measured(&mut world, 200 * MS, 2 * SECOND);
-    let worst = report.tasks.iter().filter(|t| t.name.starts_with("waker")).filter_map(|t| t.latencies.last()).max()?;
+    let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
+    let worst = wakers.filter_map(|task| task.latencies.last()).max()?;
     (*worst > 400_000).then(|| format!("with 16 CPUs to choose from, one of 8 that wake up waits for {} µs", worst / 1000))
 }
 
 fn a8() -> Option<String> {
     let mut world = World::new(host(4, 1)).unwrap();
-    let (a, b) = (world.group(0, 100), world.group(0, 100));
+    let above = world.group(0, 100);
+    let (a, b) = (world.group(above, 100), world.group(above, 100));
     hogs(&mut world, 4, "steady", None, Some(a));
     hogs(&mut world, 4, "raised", None, Some(b));
     world.at(SECOND, Change::GroupWeight(b, 400));
@@ -173,27 +179,32 @@ fn a11() -> Option<String> {
     (kicks * 10 > asked).then(|| format!("{asked} directed yields have rescheduled {kicks} other CPUs"))
 }
 
-/// Time that a vCPU is paid back twice makes its VM's share too large.
+/// On a host where all always run, virtual time passes as fast as CPU time, whoever pays for whom.
 fn a12() -> Option<String> {
-    (1..12).find_map(|seed| {
+    (1..6).find_map(|seed| {
         let mut world = World::new(Host { seed, interleave: 3, ..host(4, 1) }).unwrap();
-        world.vm(VmSpec::new("locks", 8, Pattern::Shootdown));
-        hogs(&mut world, 8, "hog", None, None);
-        let report = measured(&mut world, 100 * MS, 1100 * MS);
-        let (had, due) = (report.vms[0].cpus, report.vms[0].due?);
-        (had > 1.02 * due).then(|| format!("{had:.3} CPUs where {due:.3} are due (seed {seed})"))
+        world.vm(VmSpec::new("a", 8, Pattern::Shootdown));
+        world.vm(VmSpec::new("b", 8, Pattern::Barrier));
+        world.run(100 * MS);
+        let before = world.virtual_time();
+        world.run(1100 * MS);
+        let (vtime, ran) = world.virtual_time();
+        let lost = (ran - before.1) as i64 - (vtime.wrapping_sub(before.0)) as i64;
+        // What is prepaid or not booked yet: a turn or two of each CPU.
+        (lost > 40 * MS as i64).then(|| format!("{} ms of 4000 were charged to nobody (seed {seed})", lost / MS as i64))
     })
 }
 
 fn a13() -> Option<String> {
-    (1..80).find_map(|seed| {
+    (1..100).find_map(|seed| {
         let mut world = World::new(Host { seed, interleave: 3, ..host(4, 1) }).unwrap();
         let vm = world.vm(VmSpec::new("vm", 8, Pattern::Lock));
-        for (i, task) in world.vcpu_tasks(vm).into_iter().cycle().take(400).enumerate() {
-            let cpus = if i / 8 % 2 == 0 { vec![i as u32 % 4] } else { vec![0, 1, 2, 3] };
-            world.at(5 * MS + i as u64 * 100_000, Change::Affinity(task, cpus));
+        for (i, task) in world.vcpu_tasks(vm).into_iter().cycle().take(800).enumerate() {
+            // To two CPUs: on one, it would be queued apart.
+            let cpus = if i / 8 % 2 == 0 { vec![i as u32 % 2, 2 + i as u32 % 2] } else { vec![0, 1, 2, 3] };
+            world.at(5 * MS + i as u64 * 20_000, Change::Affinity(task, cpus));
         }
-        world.run(50 * MS);
+        world.run(25 * MS);
         world.findings.lines().into_iter().find(|line| line.contains("not allowed"))
     })
 }
@@ -210,13 +221,12 @@ fn a15() -> Option<String> {
     let units = |pv_eoi| {
         let mut world = World::new(host(4, 1)).unwrap();
         for name in ["a", "b"] {
-            world.vm(VmSpec { pv_eoi, ..VmSpec::new(name, 4, Pattern::Ipi) });
+            world.vm(VmSpec { pv_eoi, ..VmSpec::new(name, 4, Pattern::KernelReceiver) });
         }
-        let gave_up = measured(&mut world, 100 * MS, 1100 * MS);
-        gave_up.vms.iter().map(|vm| vm.units).sum::<f64>()
+        measured(&mut world, 100 * MS, 1100 * MS).vms.iter().map(|vm| vm.units).sum::<f64>()
     };
     let (seen, unseen) = (units(false), units(true));
-    (unseen < 0.98 * seen).then(|| format!("{unseen:.0} round trips per second instead of {seen:.0}"))
+    (unseen < 0.9 * seen).then(|| format!("{unseen:.0} round trips per second instead of {seen:.0}"))
 }
 
 fn a16() -> Option<String> {
@@ -236,12 +246,12 @@ const IPIS: u32 = 5 + 3 * 7 + 4;
 
 fn a17() -> Option<String> {
     let mut world = World::new(host(4, 1)).unwrap();
-    let vm = world.vm(VmSpec::new("a", 8, Pattern::Barrier));
-    world.vm(VmSpec::new("b", 8, Pattern::Barrier));
+    let vm = world.vm(VmSpec::new("a", 16, Pattern::Shootdown));
+    world.vm(VmSpec::new("b", 16, Pattern::Compute));
     world.run(3 * SECOND);
     let boosts = world.boosts(vm);
-    let (least, most) = (boosts.iter().min()?, boosts.iter().max()?);
-    (*most > least * 3 / 2).then(|| format!("of alike vCPUs one is chosen {most} times, another {least}: {boosts:?}"))
+    let (low, high) = (boosts[..4].iter().sum::<u64>(), boosts[12..].iter().sum::<u64>());
+    (low > high * 3 / 2).then(|| format!("of alike vCPUs the first four are chosen {low} times, the last four {high}"))
 }
 
 fn a19() -> Option<String> {
