@@ -16,7 +16,7 @@ use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
-pub use tunnel::{ChangeSpec, Does, GroupSpec, Halts, TaskSpec, TunnelSpec};
+pub use tunnel::{ChangeSpec, Does, GroupSpec, Halts, TaskSpec, TunnelSpec, names};
 
 /// A scenario that cannot be run.
 #[derive(Debug, Error)]

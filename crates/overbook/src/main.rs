@@ -10,6 +10,7 @@ mod host;
 mod lab;
 mod report;
 mod top;
+mod tunnel;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
@@ -43,6 +44,9 @@ enum Command {
     /// Measure schedulers on an emulated (or nested) oversubscribed KVM host
     #[command(subcommand)]
     Lab(lab::Lab),
+    /// Run the host scheduler's own sources on modelled hosts of up to 1,024 CPUs, without a kernel
+    #[command(subcommand)]
+    Tunnel(tunnel::Tunnel),
     /// Run micro-guests on this host's own KVM and report
     Bench(bench::Bench),
     /// Write man pages and shell completions
@@ -82,6 +86,7 @@ fn main() -> ExitCode {
         Command::Top(top) => top.run(),
         Command::Report(report) => report.run(),
         Command::Lab(lab) => lab.run(),
+        Command::Tunnel(tunnel) => tunnel.run(),
         Command::Bench(bench) => bench.run(),
         Command::Vm => overbook_vmm::serve(),
         Command::GuestKeeper => overbook_guest::keeper::serve(),

@@ -134,6 +134,8 @@ pub(crate) struct Vcpu {
     /// A handler has ended, and KVM does not know yet.
     pub unseen_eoi: Option<u32>,
     pub units: u64,
+    /// ns that it spun.
+    pub spun: u64,
 }
 
 /// A VM that runs.

@@ -5,6 +5,7 @@
 //! * [`world`]: hosts, time and events; what runs on which CPU, and what it costs.
 //! * [`guest`]: what vCPUs do: compute, lock, spin, halt, interrupt each other.
 //! * [`fluid`]: what everybody is entitled to, computed apart from any scheduler.
+//! * [`scene`]: scenario files. [`show`], [`picture`]: what people see. [`agree`]: the lab's figures beside the tunnel's.
 //! * [`check`]: what must hold while a host runs.
 //!
 //! `docs/tunnel.md` says what is modelled and what is not.
@@ -15,6 +16,9 @@ pub mod fluid;
 pub mod guest;
 pub mod model;
 mod ops;
+pub mod picture;
+pub mod scene;
+pub mod show;
 pub mod trace;
 mod vcpu;
 pub mod world;

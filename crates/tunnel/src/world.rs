@@ -54,6 +54,10 @@ pub struct Host {
     pub interleave: u32,
     /// ns that a vCPU spins before it exits.
     pub window_ns: u64,
+    /// ns that an exit of a vCPU to KVM costs it.
+    pub exit_ns: u64,
+    /// ns that a switch costs the task that comes.
+    pub switch_ns: u64,
     /// What must hold.
     pub bounds: Bounds,
     /// ns that are traced in words.
@@ -78,6 +82,8 @@ impl Default for Host {
             seed: 1,
             interleave: 0,
             window_ns: 20_000,
+            exit_ns: EXIT_NS,
+            switch_ns: SWITCH_NS,
             bounds: Bounds::default(),
             traced: 0..0,
             set: Vec::new(),
@@ -534,6 +540,17 @@ impl World {
         self.model.count(on);
     }
 
+    /// Sets a variable of the scheduler, of 64 bits or 32.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn tune(&self, name: &str, value: u64, wide: bool) -> Result<()> {
+        match wide {
+            true => self.model.set::<u64>(name, 0, value),
+            false => self.model.set::<u32>(name, 0, value as u32),
+        }
+    }
+
     /// Runs until a time, or until something is found that ends a host.
     pub fn run(&mut self, until: u64) {
         while let Some(Reverse((at, _, _))) = self.heap.peek() {
@@ -605,6 +622,7 @@ impl World {
                 }
                 for vcpu in self.vms.iter_mut().flat_map(|vm| &mut vm.vcpus) {
                     vcpu.units = 0;
+                    vcpu.spun = 0;
                 }
             }
         }
@@ -820,7 +838,7 @@ impl World {
         }
         entry.on_cpu = true;
         entry.cpu = cpu;
-        entry.overhead += SWITCH_NS;
+        entry.overhead += self.host.switch_ns;
         if let Some(since) = entry.waits_since.take() {
             entry.longest_wait = entry.longest_wait.max(now - since);
         }

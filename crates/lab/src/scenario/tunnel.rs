@@ -212,13 +212,12 @@ impl Scenario {
 
     fn check_cpus(&self, list: Option<&String>) -> Result<(), Mistake> {
         let Some(list) = list else { return Ok(()) };
-        match parse_cpus(list) {
-            Ok(cpus) if !cpus.is_empty() && cpus.iter().all(|cpu| *cpu < self.host.cpus) => Ok(()),
-            _ => {
-                let last = self.host.cpus - 1;
-                mistake(&["cpus"], format!("{list:?} is no list of CPUs 0 to {last}, such as \"0-3,7\""))
-            }
+        let there = |number: &str| number.parse::<u32>().is_ok_and(|cpu| cpu < self.host.cpus);
+        if list.split([',', '-']).all(there) && parse_cpus(list).is_ok_and(|cpus| !cpus.is_empty()) {
+            return Ok(());
         }
+        let last = self.host.cpus - 1;
+        mistake(&["cpus"], format!("{list:?} is no list of CPUs 0 to {last}, such as \"0-3,7\""))
     }
 
     fn check_group(&self, nth: usize, group: &GroupSpec) -> Result<(), Mistake> {
