@@ -3,7 +3,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use overbook_tunnel::{picture, scene, show};
+use overbook_report::table;
+use overbook_tunnel::{agree, picture, scene, show};
 use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -12,6 +13,12 @@ use std::path::PathBuf;
 pub enum Tunnel {
     /// Run scenarios, print who had what, and fail if something that must hold does not
     Run(Run),
+    /// Compare results of `overbook lab run` with what the tunnel says of the same scenarios
+    Agree {
+        /// JSON files that the lab wrote
+        #[arg(required = true)]
+        results: Vec<PathBuf>,
+    },
 }
 
 #[derive(Args)]
@@ -64,8 +71,19 @@ impl Tunnel {
     pub fn run(&self) -> Result<()> {
         match self {
             Tunnel::Run(run) => run.run(),
+            Tunnel::Agree { results } => compare(results),
         }
     }
+}
+
+fn compare(results: &[PathBuf]) -> Result<()> {
+    let mut rows = Vec::new();
+    for file in results {
+        let (scenario, figures) = agree::figures(file)?;
+        rows.extend(figures.iter().map(|figure| agree::row(&scenario, figure)));
+    }
+    println!("{}", table::plain(&["scenario", "of", "figure", "lab", "tunnel", "error"], 3, rows));
+    Ok(())
 }
 
 impl Run {

@@ -10,6 +10,7 @@
 //!
 //! `docs/tunnel.md` says what is modelled and what is not.
 
+pub mod agree;
 pub mod check;
 pub mod compile;
 pub mod fluid;

@@ -32,6 +32,7 @@ impl World {
             unseen_eoi: None,
             units: 0,
             spun: 0,
+            exits: 0,
         });
     }
 
@@ -110,6 +111,7 @@ impl World {
                 self.vms[vm].vcpus[nth].units += 1;
             }
             self.vms[vm].vcpus[nth].pause_left = window;
+            self.vms[vm].vcpus[nth].exits += 1;
             self.tasks[task as usize].overhead += self.host.exit_ns;
             self.model.vcpu_mode(task, phase != Phase::SpinForEver, false);
             self.cpus[cpu as usize].todo.push_back(Op::Spin);
@@ -144,7 +146,8 @@ impl World {
     fn unit(&mut self, vm: usize, nth: usize) {
         let left = self.vms[vm].outside(&mut self.rng);
         let vcpu = &mut self.vms[vm].vcpus[nth];
-        vcpu.units += 1;
+        // A phase is the VM's: its last vCPU counts it.
+        vcpu.units += u64::from(!matches!(vcpu.phase, Phase::AwaitBarrier(_)));
         vcpu.phase = Phase::Outside;
         vcpu.left = left;
     }

@@ -231,7 +231,7 @@ pub struct Report {
     pub findings: Findings,
     /// Events that were handled.
     pub events: u64,
-    /// Switches from one task to another.
+    /// Switches from one task to another in the window.
     pub switches: u64,
     /// Digest of the trace.
     pub digest: u64,
@@ -615,6 +615,7 @@ impl World {
                     self.book(cpu);
                 }
                 self.window_from = self.now;
+                self.switches = 0;
                 for task in &mut self.tasks {
                     task.ran_before = task.ran;
                     task.latencies.clear();
@@ -623,6 +624,7 @@ impl World {
                 for vcpu in self.vms.iter_mut().flat_map(|vm| &mut vm.vcpus) {
                     vcpu.units = 0;
                     vcpu.spun = 0;
+                    vcpu.exits = 0;
                 }
             }
         }
@@ -783,7 +785,8 @@ impl World {
             Effect::Queued(task, dsq) => {
                 if dsq != u64::MAX {
                     self.trace.event(self.now, cpu, "queued", task, dsq as u32, |text| {
-                        text.push_str(&format!("{} in {dsq:#x}", self.tasks[task as usize].spec.name));
+                        text.push_str(&self.tasks[task as usize].spec.name);
+                        crate::trace::queue(text, dsq);
                     });
                     let entry = &mut self.tasks[task as usize];
                     if entry.waits_since.is_none() && !entry.on_cpu {
