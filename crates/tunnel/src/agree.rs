@@ -4,16 +4,16 @@
 use crate::scene::{self, Options};
 use anyhow::{Context, Result, bail};
 use overbook_lab::Scenario;
-use overbook_lab::scenario::{Placement, Vm};
+use overbook_lab::scenario::{Does, Placement, TaskSpec, Vm};
 use overbook_report::schema::{Report as Lab, Run};
 use overbook_report::stats::median;
 use std::path::Path;
 
 /// What KVM and the scheduler take of an emulated CPU, in instructions: an exit; a switch, with the interrupt or the exit
 /// that it stands in. Fitted to spins and switches of `lock-2to1`, and held for all others.
-const EXIT: f64 = 12_500.0;
+const EXIT: f64 = 6_250.0;
 /// See [`EXIT`].
-const SWITCH: f64 = 15_000.0;
+const SWITCH: f64 = 9_500.0;
 /// A check of a guest that waits.
 const CHECK: f64 = 5.0;
 
@@ -52,6 +52,40 @@ struct Did {
     ran_s: f64,
 }
 
+/// What a host did in the tunnel.
+struct All {
+    vms: Vec<Did>,
+    switches_per_s: f64,
+    /// Waits of the host task that sleeps and wakes up, ns, in rising order.
+    wake_ups: Vec<u64>,
+}
+
+const SLEEPER: &str = "host-task";
+
+/// The lab's own task beside the VMs, which measures wake-ups: it sleeps for 6 ms, whatever the dilation.
+fn sleeper(dilation: f64, run_us: f64) -> TaskSpec {
+    TaskSpec {
+        name: SLEEPER.into(),
+        count: 1,
+        does: Does::Sleeper,
+        run_us: run_us / dilation,
+        sleep_us: 6000.0 / dilation,
+        weight: 100,
+        idle: false,
+        cpus: None,
+        bound: false,
+        group: None,
+        begin_ms: 0.0,
+        end_ms: None,
+    }
+}
+
+/// What is said of wake-ups, the lab's name, and which of all waits it is.
+const WAKE_UPS: [(&str, &str, f64); 2] = [
+    ("wake-up p50, µs", "host task: wake-up p50 ns", 0.5),
+    ("wake-up p99, µs", "host task: wake-up p99 ns", 0.99),
+];
+
 /// Places in `struct ovb_vm_stats`.
 const ASKED: u32 = 0;
 const DELIVERED: u32 = 1;
@@ -59,7 +93,7 @@ const TIERS: u32 = 7;
 const GAVE_UP: u32 = 5 + 3 * TIERS + 3;
 
 /// Runs a scenario of the lab's with an emulated CPU's costs. Returns what every VM did, and switches per second.
-fn run(scenario: &Scenario, ips: f64) -> Result<(Vec<Did>, f64)> {
+fn run(scenario: &Scenario, ips: f64) -> Result<All> {
     let mut scenario = scenario.clone();
     let us = |instructions: f64| Some(instructions / ips * 1e6);
     let checks = scenario.vms.first().map_or(0, |vm| vm.load().checks_per_pause);
@@ -68,6 +102,7 @@ fn run(scenario: &Scenario, ips: f64) -> Result<(Vec<Did>, f64)> {
     tunnel.exit_us = us(EXIT);
     tunnel.switch_us = us(SWITCH);
     scenario.tunnel = Some(tunnel);
+    scenario.tasks = vec![sleeper(scenario.host.dilation, SWITCH / ips * 1e6)];
     let mut scene = scene::build(&scenario, &Options::default())?;
     let report = scene.run();
     let seconds = report.window_ns as f64 / 1e9;
@@ -86,7 +121,11 @@ fn run(scenario: &Scenario, ips: f64) -> Result<(Vec<Did>, f64)> {
             ran_s: vm.booked.0 as f64 / 1e9,
         }
     });
-    Ok((dids.collect(), report.switches as f64 / seconds))
+    let host_task = report.tasks.iter().find(|task| task.name == SLEEPER);
+    let wake_ups = host_task.map(|task| task.latencies.clone()).unwrap_or_default();
+    // The lab counts the switches of vCPUs alone: each turn of the host task ends with one that is not.
+    let of_vcpus = report.switches.saturating_sub(wake_ups.len() as u64);
+    Ok(All { vms: dids.collect(), switches_per_s: of_vcpus as f64 / seconds, wake_ups })
 }
 
 /// How fast a VM could go, as the lab computes it: alone, a CPU per vCPU, and by the CPUs that it has a claim to.
@@ -95,8 +134,8 @@ fn bound(scenario: &Scenario, vm: &Vm, share_cpus: f64, ips: f64) -> Result<f64>
     alone.vms = vec![Vm { count: 1, ..vm.clone() }];
     alone.layout.placement = Placement::Pinned;
     alone.layout.pool = None;
-    let (did, _) = run(&alone, ips)?;
-    let did = did.first().context("there is no VM")?;
+    let all = run(&alone, ips)?;
+    let did = all.vms.first().context("there is no VM")?;
     Ok(did.units.min(share_cpus * 1e9 / did.useful_per_unit))
 }
 
@@ -119,7 +158,7 @@ pub fn figures(file: &Path) -> Result<(String, Vec<Figure>)> {
         bail!("{}: there is no run of {} on an emulated machine", file.display(), variant.name);
     }
     let ips = lab.machine.cpu_ips;
-    let (dids, switches) = run(&scenario, ips)?;
+    let All { vms: dids, switches_per_s: switches, wake_ups } = run(&scenario, ips)?;
     let of_runs = |figure: &dyn Fn(&Run) -> f64| median(&runs.iter().map(|run| figure(run)).collect::<Vec<_>>());
     let mut figures = Vec::new();
     for (nth, ((name, vm), did)) in scenario.each_vm().zip(&dids).enumerate() {
@@ -141,6 +180,13 @@ pub fn figures(file: &Path) -> Result<(String, Vec<Figure>)> {
         switches as f64 * 1e9 / run.window_ns as f64
     };
     add("vCPU switches/s", of_runs(&vcpu_switches), switches, false);
+    for (what, name, part) in WAKE_UPS {
+        let lab = of_runs(&|run| run.extra.get(name).copied().unwrap_or(0.0) / 1000.0);
+        let at = (wake_ups.len() as f64 * part) as usize;
+        // What the task's own switch takes is the lab's too.
+        let tunnel = wake_ups.get(at).map_or(0.0, |ns| *ns as f64 / 1000.0 + SWITCH / ips * 1e6);
+        add(what, lab, tunnel, false);
+    }
     let counter = |run: &Run, name: &str| run.extra.get(&format!("overbook: VMs {name}")).copied().unwrap_or(0.0);
     let sum = |of: &dyn Fn(&Did) -> f64| dids.iter().map(of).sum::<f64>();
     let asked = sum(&|did| did.asked);
@@ -151,7 +197,11 @@ pub fn figures(file: &Path) -> Result<(String, Vec<Figure>)> {
         asked / sum(&|did| did.ran_s).max(1e-9),
         false,
     );
+    if asked == 0.0 {
+        return Ok((name, figures));
+    }
     let of_asked = |name: &str| of_runs(&|run| counter(run, name) / counter(run, "asked").max(1.0));
+    let mut add = |what, lab, tunnel, part| figures.push(Figure { of: String::new(), what, lab, tunnel, part });
     add("delivered, of asked", of_asked("delivered"), sum(&|did| did.delivered) / asked.max(1.0), true);
     add("gave up, of asked", of_asked("gave up"), sum(&|did| did.gave_up) / asked.max(1.0), true);
     Ok((name, figures))

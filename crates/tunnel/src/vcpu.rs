@@ -112,6 +112,7 @@ impl World {
             }
             self.vms[vm].vcpus[nth].pause_left = window;
             self.vms[vm].vcpus[nth].exits += 1;
+            self.vms[vm].vcpus[nth].spun += self.host.exit_ns;
             self.tasks[task as usize].overhead += self.host.exit_ns;
             self.model.vcpu_mode(task, phase != Phase::SpinForEver, false);
             self.cpus[cpu as usize].todo.push_back(Op::Spin);
