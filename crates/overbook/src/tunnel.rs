@@ -3,6 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
+use overbook_host::output::Stdout;
 use overbook_report::table;
 use overbook_tunnel::{agree, picture, scene, show};
 use std::io::Write;
@@ -82,7 +83,8 @@ fn compare(results: &[PathBuf]) -> Result<()> {
         let (scenario, figures) = agree::figures(file)?;
         rows.extend(figures.iter().map(|figure| agree::row(&scenario, figure)));
     }
-    println!("{}", table::plain(&["scenario", "of", "figure", "lab", "tunnel", "error"], 3, rows));
+    let table = table::plain(&["scenario", "of", "figure", "lab", "tunnel", "error"], 3, rows);
+    writeln!(Stdout, "{table}")?;
     Ok(())
 }
 
@@ -122,7 +124,7 @@ impl Run {
         };
         let mut scene = scene::build(scenario, &options)?;
         let report = scene.run();
-        let mut out = std::io::stdout().lock();
+        let mut out = std::io::BufWriter::new(Stdout);
         if self.trace.is_some() && !self.json {
             for line in &scene.world.trace.lines {
                 writeln!(out, "{line}")?;
@@ -137,6 +139,7 @@ impl Run {
         for line in report.findings.lines().iter().filter(|_| !self.json) {
             writeln!(out, "BROKEN {line}")?;
         }
+        out.flush()?;
         if let Some(file) = &self.picture {
             let svg = picture::svg(&scene, &scenario.title, &traced)?;
             let page = file.extension().is_some_and(|extension| extension == "html");

@@ -367,8 +367,7 @@ void tun_set_affinity(u32 cpu, u32 id, const unsigned long *bits)
 		if (running) {
 			/* The stopper moves it: it is preempted, and then queued elsewhere. */
 			p->must_move = true;
-			p->t.scx.slice = 0;
-			resched_curr(rq);
+			calls.stopper(rq->id, p->id);
 		} else {
 			move_queued(rq, p);
 		}
@@ -376,47 +375,54 @@ void tun_set_affinity(u32 cpu, u32 id, const unsigned long *bits)
 	rq_unlock(rq->id);
 }
 
-/* The stopper of `cpu` moves what may no longer run there. */
-void tun_stopper(u32 cpu)
+/* Takes the running task off its CPU, as a stopper does that is of a higher class. */
+static void stop_running(struct tun_rq *rq, struct tun_task *p)
 {
-	struct tun_rq *rq = &rqs[cpu];
-	struct tun_task *p = rq->curr;
+	struct tun_task *next;
+
+	put_prev_task_scx(rq, p, NULL, false);
+	p->on_cpu = false;
+	rq->curr = NULL;
+	vcpu_switched(p, NULL);
+	calls.switched(rq->id, p->id, ~0u, true);
+	if (p->queued)
+		move_queued(rq, p);
+	rq->need_resched = false;
+	next = pick(rq, NULL);
+	if (next && next->class == CLASS_EXT)
+		set_next_task_scx(rq, next);
+	if (next) {
+		next->on_cpu = true;
+		next->exec_start = now();
+	} else {
+		update_idle(rq->id, true);
+	}
+	vcpu_switched(NULL, next);
+	rq->curr = next;
+	calls.switched(rq->id, ~0u, next ? next->id : ~0u, false);
+}
+
+/* The stopper of `cpu` moves a task that may no longer run there (migration_cpu_stop()). */
+void tun_stopper(u32 cpu, u32 id)
+{
+	struct tun_task *p = tasks[id];
+	struct tun_rq *rq;
 
 	begin(cpu);
-	if (!p || !p->must_move)
-		return;
-	rq_lock(cpu);
-	p = rq->curr;
-	if (p && p->must_move && !mask_has(p->t.cpus_ptr, cpu)) {
-		/* As if the stopper, of a higher class, had run for a moment. */
-		put_prev_task_scx(rq, p, NULL, false);
-		p->on_cpu = false;
-		rq->curr = NULL;
-		vcpu_switched(p, NULL);
-		calls.switched(cpu, p->id, ~0u, true);
-		if (p->queued)
+	rq = lock_task(p);
+	p->must_move = false;
+	if (p->alive && p->on_rq && !mask_has(p->t.cpus_ptr, rq->id)) {
+		if (rq->curr == p && rq->id != cpu) {
+			/* It has come to another CPU meanwhile, whose stopper takes over. */
+			p->must_move = true;
+			calls.stopper(rq->id, id);
+		} else if (rq->curr == p) {
+			stop_running(rq, p);
+		} else if (p->queued) {
 			move_queued(rq, p);
-		rq->need_resched = false;
-		update_idle(cpu, true);
-		update_idle(cpu, false);
-		{
-			struct tun_task *next = pick(rq, NULL);
-
-			if (next && next->class == CLASS_EXT)
-				set_next_task_scx(rq, next);
-			if (next) {
-				next->on_cpu = true;
-				next->exec_start = now();
-			} else {
-				update_idle(cpu, true);
-			}
-			vcpu_switched(NULL, next);
-			rq->curr = next;
-			calls.switched(cpu, ~0u, next ? next->id : ~0u, false);
 		}
 	}
-	p->must_move = false;
-	rq_unlock(cpu);
+	rq_unlock(rq->id);
 }
 
 /* nice and policy: `weight` as sched_ext counts it (100 is nice 0). */

@@ -50,6 +50,8 @@ struct tun_calls {
 	void (*switched)(u32 cpu, u32 prev, u32 next, bool on_rq);
 	/* A task was put into a queue, or taken out of one. */
 	void (*queued)(u32 task, u64 dsq);
+	/* The stopper of `cpu` is to move a task away. */
+	void (*stopper)(u32 cpu, u32 task);
 	void (*timer)(void *node, u32 cpu, u64 ns);
 	/* The program may be interrupted here by what other CPUs do. */
 	void (*point)(void);

@@ -33,6 +33,8 @@ pub enum Effect {
     Switched(u32, u32, u32, bool),
     /// A task was put into a queue, or taken out (`u64::MAX`).
     Queued(u32, u64),
+    /// A CPU's stopper is to move a task away.
+    Stopper(u32, u32),
     /// A timer of the scheduler's: node, CPU, ns from now.
     Timer(usize, u32, u64),
     /// Something that the kernel forbids.
@@ -92,6 +94,10 @@ extern "C" fn queued(task: u32, dsq: u64) {
     effect(Effect::Queued(task, dsq));
 }
 
+extern "C" fn stopper(cpu: u32, task: u32) {
+    effect(Effect::Stopper(cpu, task));
+}
+
 extern "C" fn timer(node: usize, cpu: u32, ns: u64) {
     effect(Effect::Timer(node, cpu, ns));
 }
@@ -123,13 +129,14 @@ struct Calls {
     kick: extern "C" fn(u32, u32, u64),
     switched: extern "C" fn(u32, u32, u32, bool),
     queued: extern "C" fn(u32, u64),
+    stopper: extern "C" fn(u32, u32),
     timer: extern "C" fn(usize, u32, u64),
     point: extern "C" fn(),
     wait: extern "C" fn(),
     fault: extern "C" fn(*const c_char),
 }
 
-static CALLS: Calls = Calls { now, random, resched, kick, switched, queued, timer, point, wait, fault };
+static CALLS: Calls = Calls { now, random, resched, kick, switched, queued, stopper, timer, point, wait, fault };
 
 /// `struct tun_cost`.
 #[repr(C)]
@@ -199,7 +206,7 @@ functions! {
     plain_yield(u32);
     deferred(u32);
     kick(u32, u32, u64);
-    stopper(u32);
+    stopper(u32, u32);
     spin(u32);
     resumed(u32);
     set_affinity(u32, u32, *const c_ulong);
@@ -437,8 +444,8 @@ impl Model {
         deferred(cpu: u32);
         /// Does what a kick has asked for.
         kick(from: u32, cpu: u32, flags: u64);
-        /// Moves the running task if it may no longer run there.
-        stopper(cpu: u32);
+        /// Moves a task that may no longer run there.
+        stopper(cpu: u32, task: u32);
         /// The running vCPU has spun for a window.
         spin(cpu: u32);
         /// A task runs again that had left its CPU while it spun.

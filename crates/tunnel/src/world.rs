@@ -52,6 +52,8 @@ pub struct Host {
     pub seed: u64,
     /// Programs are interrupted at one in so many calls; 0: never.
     pub interleave: u32,
+    /// Longest such interruption, ns: what an NMI, or a hypervisor below, may take.
+    pub pause_ns: u64,
     /// ns that a vCPU spins before it exits.
     pub window_ns: u64,
     /// ns that an exit of a vCPU to KVM costs it.
@@ -81,6 +83,7 @@ impl Default for Host {
             hz: 250,
             seed: 1,
             interleave: 0,
+            pause_ns: 2000,
             window_ns: 20_000,
             exit_ns: EXIT_NS,
             switch_ns: SWITCH_NS,
@@ -213,6 +216,7 @@ enum Event {
     Poke(u32),
     Wake(u32),
     Timer(u32, usize, u32),
+    Stopper(u32, u32),
     Change(usize),
     Check,
     WindowBegins,
@@ -604,6 +608,7 @@ impl World {
                     self.wake_now(task);
                 }
             }
+            Event::Stopper(cpu, task) => self.enter(cpu, Op::Stopper(task)),
             Event::Timer(cpu, node, generation) => self.enter(cpu, Op::Timer(node, generation)),
             Event::Change(nth) => self.change(nth),
             Event::Check => {
@@ -717,13 +722,14 @@ impl World {
                 let entry = &mut self.cpus[cpu as usize];
                 entry.busy = Some(paused);
                 entry.waits = if waits { entry.waits + 1 } else { 0 };
-                if entry.waits > 20_000 {
+                // Some 400 ms: whoever holds it is not merely interrupted.
+                if entry.waits > 80_000 {
                     let op = entry.busy.as_ref().map_or("", |paused| paused.op.name());
                     self.findings.add("deadlock", || format!("CPU {cpu} waits for a lock for ever in {op}"));
                     self.ended = true;
                 }
                 self.drain(cpu);
-                let delay = if waits { 50 } else { 1 + self.rng.next_u64() % 2000 };
+                let delay = if waits { 50 * u64::from(self.cpus[cpu as usize].waits.min(100)) } else { 1 + self.rng.next_u64() % self.host.pause_ns };
                 self.push(self.now + delay, Event::GoOn(cpu));
             }
             Outcome::Done(op) => {
@@ -781,6 +787,7 @@ impl World {
                     self.push(self.now, Event::Resched(from));
                 }
             }
+            Effect::Stopper(on, task) => self.push(self.now + IPI_NS, Event::Stopper(on, task)),
             Effect::Switched(on, prev, next, on_rq) => self.switch(on, prev, next, on_rq),
             Effect::Queued(task, dsq) => {
                 if dsq != u64::MAX {
@@ -963,12 +970,8 @@ impl World {
             }
             Change::Affinity(task, cpus) => {
                 let mask = Box::new(mask_of(Some(&cpus), self.host.cpus));
-                let running = self.tasks[task as usize].on_cpu.then_some(self.tasks[task as usize].cpu);
                 self.tasks[task as usize].spec.cpus = Some(cpus);
                 self.enter(0, Op::Affinity(task, mask));
-                if let Some(cpu) = running {
-                    self.enter(cpu, Op::Stopper);
-                }
             }
             Change::Weight(task, weight, policy) => {
                 self.tasks[task as usize].spec.weight = weight;
