@@ -358,7 +358,9 @@ impl Scenario {
         if scenario.tunnel.is_some() {
             let line = text[..offset_of(&text, &[check::Key::Name("tunnel")])].matches('\n').count() + 1;
             let file = path.display();
-            anyhow::bail!("{file}:{line}: [tunnel] makes this a scenario of the wind tunnel: overbook tunnel run {file}");
+            anyhow::bail!(
+                "{file}:{line}: [tunnel] makes this a scenario of the wind tunnel: overbook tunnel run {file}"
+            );
         }
         if let Some(file) = variants_of {
             let (other, its_text) = Scenario::read(file)?;

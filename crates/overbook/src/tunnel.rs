@@ -58,14 +58,18 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 fn pair(text: &str) -> Result<(String, u64), String> {
-    let pair = text.split_once('=').and_then(|(key, value)| Some((key.trim().into(), value.trim().parse().ok()?)));
+    let pair =
+        text.split_once('=').and_then(|(key, value)| Some((key.trim().into(), value.trim().parse().ok()?)));
     pair.ok_or_else(|| "give a variable and a number, such as slice_ns=2000000".into())
 }
 
 fn window(text: &str) -> Result<Range<u64>, String> {
-    let ns = |ms: &str| ms.parse::<f64>().ok().filter(|ms| (0.0..1e9).contains(ms)).map(|ms| (ms * 1e6) as u64);
+    let ns =
+        |ms: &str| ms.parse::<f64>().ok().filter(|ms| (0.0..1e9).contains(ms)).map(|ms| (ms * 1e6) as u64);
     let window = text.split_once("..").and_then(|(from, to)| Some(ns(from)?..ns(to)?));
-    window.filter(|window| window.start < window.end).ok_or_else(|| "give two times in ms, such as 100..105.5".into())
+    window
+        .filter(|window| window.start < window.end)
+        .ok_or_else(|| "give two times in ms, such as 100..105.5".into())
 }
 
 impl Tunnel {
@@ -94,8 +98,7 @@ impl Run {
             bail!("a picture is of one scenario: name one file");
         }
         // All mistakes in files come before the first is run.
-        let scenarios =
-            self.scenarios.iter().map(|file| scene::read(file)).collect::<Result<Vec<_>>>()?;
+        let scenarios = self.scenarios.iter().map(|file| scene::read(file)).collect::<Result<Vec<_>>>()?;
         let mut broken = Vec::new();
         for (file, scenario) in self.scenarios.iter().zip(&scenarios) {
             let name = file.display();
@@ -133,7 +136,13 @@ impl Run {
         match self.json {
             true => writeln!(out, "{}", show::json(&report))?,
             false => {
-                writeln!(out, "{}\n{}\n{}", scenario.title, show::table(&scene, &report), show::summary(&report))?;
+                writeln!(
+                    out,
+                    "{}\n{}\n{}",
+                    scenario.title,
+                    show::table(&scene, &report),
+                    show::summary(&report)
+                )?;
             }
         }
         for line in report.findings.lines().iter().filter(|_| !self.json) {

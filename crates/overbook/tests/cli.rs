@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Bad input gets one clear sentence and a non-zero exit.
 
+use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
@@ -112,7 +113,10 @@ fn reports_that_are_none_are_refused() {
 #[test]
 fn shipped_scenarios_are_sound() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
-    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    let folders = [dir.to_string(), format!("{dir}/tunnel")];
+    let files =
+        folders.iter().flat_map(|dir| std::fs::read_dir(dir).unwrap()).map(|entry| entry.unwrap().path());
+    let files = files.filter(|path| path.is_file());
     let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
     assert!(command.args(["lab", "check"]).args(files).status().unwrap().success());
 }
@@ -221,7 +225,7 @@ fn tunnel(arguments: &[&str]) -> (bool, String) {
 
 #[test]
 fn the_tunnel_prints_tables_traces_and_pictures() {
-    let dir = tempfile::TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let picture = dir.path().join("x.html");
     let arguments = ["tunnel/pinned.toml", "--seconds", "0.02", "--trace", "300..300.2", "--picture"];
     let run = || tunnel(&[&arguments[..], &[picture.to_str().unwrap()]].concat());
@@ -229,20 +233,24 @@ fn the_tunnel_prints_tables_traces_and_pictures() {
     assert!(fine && text.contains("CPUs had") && text.contains("lock1/"), "{text}");
     assert_eq!(text, run().1, "two runs of one seed differ");
     assert!(std::fs::read_to_string(&picture).unwrap().contains("<svg"));
-    let (fine, text) = tunnel(&["lock-2to1.toml", "--seconds", "0.01", "--json", "--set", "slice_ns=10000000"]);
+    let (fine, text) =
+        tunnel(&["lock-2to1.toml", "--seconds", "0.01", "--json", "--set", "slice_ns=10000000"]);
     assert!(fine && text.contains("\"units_per_second\""), "{text}");
 }
 
 #[test]
 fn the_tunnel_fails_in_one_sentence() {
-    let dir = tempfile::TempDir::new().unwrap();
+    let dir = TempDir::new().unwrap();
     let file = dir.path().join("x.toml");
     let text = "title = \"t\"\n[tunnel]\nwait_ms = 1\n[host]\ncpus = 1\n[measure]\nseconds = 0.05\n\
                 [[task]]\nname = \"hog\"\ncount = 4\ndoes = \"hog\"\n";
     std::fs::write(&file, text).unwrap();
     let (fine, text) = tunnel(&[file.to_str().unwrap()]);
     let last = text.lines().last().unwrap_or_default();
-    assert!(!fine && last.starts_with("overbook: what must hold does not: ") && last.contains("wait: hog"), "{text}");
+    assert!(
+        !fine && last.starts_with("overbook: what must hold does not: ") && last.contains("wait: hog"),
+        "{text}"
+    );
     for (arguments, words) in [
         (["lock-2to1.toml", "--trace", "5"], "two times in ms"),
         (["lock-2to1.toml", "--set", "slice_ns"], "a variable and a number"),

@@ -159,10 +159,12 @@ pub fn figures(file: &Path) -> Result<(String, Vec<Figure>)> {
     }
     let ips = lab.machine.cpu_ips;
     let All { vms: dids, switches_per_s: switches, wake_ups } = run(&scenario, ips)?;
-    let of_runs = |figure: &dyn Fn(&Run) -> f64| median(&runs.iter().map(|run| figure(run)).collect::<Vec<_>>());
+    let of_runs =
+        |figure: &dyn Fn(&Run) -> f64| median(&runs.iter().map(|run| figure(run)).collect::<Vec<_>>());
     let mut figures = Vec::new();
     for (nth, ((name, vm), did)) in scenario.each_vm().zip(&dids).enumerate() {
-        let mut add = |what, lab, tunnel, part| figures.push(Figure { of: name.clone(), what, lab, tunnel, part });
+        let mut add =
+            |what, lab, tunnel, part| figures.push(Figure { of: name.clone(), what, lab, tunnel, part });
         let rate = of_runs(&|run| run.vms[nth].rate);
         add("CPUs", of_runs(&|run| run.vms[nth].cpus_used), did.cpus, false);
         add("units/s", rate, did.units, false);
@@ -173,7 +175,8 @@ pub fn figures(file: &Path) -> Result<(String, Vec<Figure>)> {
         let spins = of_runs(&|run| run.vms[nth].kvm.on_spin as f64 * 1e9 / run.window_ns as f64);
         add("spins/s", spins, did.spins_per_s, false);
     }
-    let mut add = |what, lab, tunnel, part| figures.push(Figure { of: String::new(), what, lab, tunnel, part });
+    let mut add =
+        |what, lab, tunnel, part| figures.push(Figure { of: String::new(), what, lab, tunnel, part });
     let vcpu_switches = |run: &Run| {
         let vcpus = run.vms.iter().flat_map(|vm| &vm.vcpus);
         let switches: u64 = vcpus.map(|vcpu| vcpu.voluntary_switches + vcpu.involuntary_switches).sum();
@@ -187,7 +190,8 @@ pub fn figures(file: &Path) -> Result<(String, Vec<Figure>)> {
         let tunnel = wake_ups.get(at).map_or(0.0, |ns| *ns as f64 / 1000.0 + SWITCH / ips * 1e6);
         add(what, lab, tunnel, false);
     }
-    let counter = |run: &Run, name: &str| run.extra.get(&format!("overbook: VMs {name}")).copied().unwrap_or(0.0);
+    let counter =
+        |run: &Run, name: &str| run.extra.get(&format!("overbook: VMs {name}")).copied().unwrap_or(0.0);
     let sum = |of: &dyn Fn(&Did) -> f64| dids.iter().map(of).sum::<f64>();
     let asked = sum(&|did| did.asked);
     let ran_s = |run: &Run| counter(run, "run ns") / 1e9;
@@ -201,7 +205,8 @@ pub fn figures(file: &Path) -> Result<(String, Vec<Figure>)> {
         return Ok((name, figures));
     }
     let of_asked = |name: &str| of_runs(&|run| counter(run, name) / counter(run, "asked").max(1.0));
-    let mut add = |what, lab, tunnel, part| figures.push(Figure { of: String::new(), what, lab, tunnel, part });
+    let mut add =
+        |what, lab, tunnel, part| figures.push(Figure { of: String::new(), what, lab, tunnel, part });
     add("delivered, of asked", of_asked("delivered"), sum(&|did| did.delivered) / asked.max(1.0), true);
     add("gave up, of asked", of_asked("gave up"), sum(&|did| did.gave_up) / asked.max(1.0), true);
     Ok((name, figures))

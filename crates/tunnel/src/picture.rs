@@ -54,7 +54,8 @@ pub fn svg(scene: &Scene, title: &str, window: &Range<u64>) -> Result<String> {
     let cpus = scene.cpus();
     // VMs have a colour each, tasks one per entry of the file.
     let mut names: Vec<String> = Vec::new();
-    let mut colours = vec![0; scene.rows.iter().flat_map(|row| &row.tasks).max().map_or(0, |most| *most as usize + 1)];
+    let mut colours =
+        vec![0; scene.rows.iter().flat_map(|row| &row.tasks).max().map_or(0, |most| *most as usize + 1)];
     for row in &scene.rows {
         if row.vms.is_empty() {
             row.tasks.iter().for_each(|task| colours[*task as usize] = names.len());
@@ -64,14 +65,19 @@ pub fn svg(scene: &Scene, title: &str, window: &Range<u64>) -> Result<String> {
         let size = row.tasks.len() / row.vms.len();
         for (nth, tasks) in row.tasks.chunks(size.max(1)).enumerate() {
             tasks.iter().for_each(|task| colours[*task as usize] = names.len());
-            names.push(if row.vms.len() == 1 { row.name.clone() } else { format!("{}{}", row.name, nth + 1) });
+            names.push(if row.vms.len() == 1 {
+                row.name.clone()
+            } else {
+                format!("{}{}", row.name, nth + 1)
+            });
         }
     }
     let height = (cpus * (1600 / cpus).clamp(4, 28)).max(120) + 110;
     let mut text = String::new();
     {
         let fail = |e: &dyn std::fmt::Display| anyhow!("cannot draw the picture: {e}");
-        let area = SVGBackend::with_string(&mut text, (WIDTH, height.max(LINE as u32 * 20))).into_drawing_area();
+        let area =
+            SVGBackend::with_string(&mut text, (WIDTH, height.max(LINE as u32 * 20))).into_drawing_area();
         area.fill(&WHITE).map_err(|e| fail(&e))?;
         let (left, right) = area.split_horizontally(WIDTH - 170);
         let ms = |ns: u64| ns as f64 / 1e6;

@@ -62,7 +62,9 @@ pub fn read(path: &Path) -> Result<Scenario> {
         if given {
             let line = text.lines().position(|line| line.trim_start().starts_with(table)).unwrap_or(0) + 1;
             let file = path.display();
-            bail!("{file}:{line}: {table} needs a kernel, which the tunnel does not boot: overbook lab run {file}");
+            bail!(
+                "{file}:{line}: {table} needs a kernel, which the tunnel does not boot: overbook lab run {file}"
+            );
         }
     }
     Ok(scenario)
@@ -95,7 +97,8 @@ fn arguments(list: &[String], dilation: f64) -> Result<Vec<(String, u64)>> {
     let words = list.iter().flat_map(|word| word.splitn(2, '='));
     let mut words = words.filter(|word| !word.trim_start_matches('-').chars().all(|c| c == 'v')).peekable();
     while let Some(word) = words.next() {
-        let option = word.strip_prefix("--").with_context(|| format!("{word:?} is no option"))?.replace('-', "_");
+        let option =
+            word.strip_prefix("--").with_context(|| format!("{word:?} is no option"))?.replace('-', "_");
         let value = words.next_if(|word| !word.starts_with("--"));
         let number = value.and_then(|value| value.parse::<f64>().ok());
         let setting = match (number, option.strip_suffix("_us"), option.strip_suffix("_ms")) {
@@ -107,7 +110,9 @@ fn arguments(list: &[String], dilation: f64) -> Result<Vec<(String, u64)>> {
         };
         match setting.filter(|(name, _)| known(name).is_ok()) {
             Some(setting) => set.push(setting),
-            None => bail!("the tunnel does not know `overbook host {word}`: set the scheduler's variable with --set"),
+            None => bail!(
+                "the tunnel does not know `overbook host {word}`: set the scheduler's variable with --set"
+            ),
         }
     }
     Ok(set)
@@ -277,7 +282,13 @@ impl Builder<'_> {
                 }
                 let (spec, pins) = self.vm(nth, &name, vm, slice)?;
                 let what = Born::Vm(Box::new(spec), pins);
-                self.births.push(Birth { at: self.ms(vm.begin_ms), what, end: None, row: rows.len() - 1, name });
+                self.births.push(Birth {
+                    at: self.ms(vm.begin_ms),
+                    what,
+                    end: None,
+                    row: rows.len() - 1,
+                    name,
+                });
                 nth += 1;
             }
         }
@@ -346,7 +357,13 @@ impl Builder<'_> {
         tasks
     }
 
-    fn vm(&mut self, nth: u32, name: &str, vm: &Vm, slice: Option<usize>) -> Result<(VmSpec, Option<Vec<u32>>)> {
+    fn vm(
+        &mut self,
+        nth: u32,
+        name: &str,
+        vm: &Vm,
+        slice: Option<usize>,
+    ) -> Result<(VmSpec, Option<Vec<u32>>)> {
         let (load, layout) = (vm.load(), &self.scenario.layout);
         let above = self.group_of(vm.group.as_ref());
         let group = match (layout.cgroups, slice) {

@@ -48,9 +48,9 @@ pub fn table(scene: &Scene, report: &Report) -> String {
             row.name,
             format!("{:.3}", row.cpus),
             row.due.map_or("-".into(), |due| format!("{due:.3}")),
-            row.due.filter(|due| *due > 0.0).map_or("-".into(), |due| {
-                format!("{:+.1} %", (row.cpus / due - 1.0) * 100.0)
-            }),
+            row.due
+                .filter(|due| *due > 0.0)
+                .map_or("-".into(), |due| format!("{:+.1} %", (row.cpus / due - 1.0) * 100.0)),
             row.units.map_or("-".into(), table::three),
             table::time(row.wait),
             time(quantile(&row.latencies, 0.5)),
@@ -73,9 +73,7 @@ pub fn summary(report: &Report) -> String {
 
 /// Everything as JSON; every VM and every task by itself.
 pub fn json(report: &Report) -> Value {
-    let waits = |latencies: &[u64]| {
-        json!({ "count": latencies.len(), "p50_ns": quantile(latencies, 0.5), "p99_ns": quantile(latencies, 0.99) })
-    };
+    let waits = |latencies: &[u64]| json!({ "count": latencies.len(), "p50_ns": quantile(latencies, 0.5), "p99_ns": quantile(latencies, 0.99) });
     let vms = report.vms.iter().map(|vm| {
         json!({
             "name": vm.name, "cpus": vm.cpus, "due_cpus": vm.due, "units_per_second": vm.units,

@@ -14,7 +14,8 @@ fn folder() -> PathBuf {
 
 fn shipped() -> Vec<PathBuf> {
     let files = std::fs::read_dir(folder().join("tunnel")).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = files.filter(|file| file.extension().is_some_and(|e| e == "toml")).collect();
+    let mut files: Vec<PathBuf> =
+        files.filter(|file| file.extension().is_some_and(|e| e == "toml")).collect();
     files.sort();
     files
 }
@@ -42,7 +43,11 @@ fn all_shipped_scenarios_run() {
             assert!(!report.findings.has(kind), "{}: {:?}", file.display(), report.findings.lines());
         }
         let used: f64 = report.tasks.iter().map(|task| task.cpus).sum();
-        assert!(used > 0.5 * f64::from(scene.cpus()).min(report.tasks.len() as f64 / 4.0), "{}", file.display());
+        assert!(
+            used > 0.5 * f64::from(scene.cpus()).min(report.tasks.len() as f64 / 4.0),
+            "{}",
+            file.display()
+        );
         assert!(show::table(&scene, &report).lines().count() > 2);
         assert_eq!(show::json(&report)["tasks"].as_array().unwrap().len(), report.tasks.len());
     }

@@ -303,9 +303,10 @@ impl Scenario {
         }
         match actions.iter().filter(|(_, given, _)| *given).count() {
             1 => Ok(()),
-            _ => {
-                mistake(&["at_ms"], "a change needs one of `weight`, `cpus`, `max`, `move_to` and `end`".into())
-            }
+            _ => mistake(
+                &["at_ms"],
+                "a change needs one of `weight`, `cpus`, `max`, `move_to` and `end`".into(),
+            ),
         }
     }
 
@@ -324,7 +325,10 @@ impl TunnelSpec {
 
     fn check(&self) -> Result<(), Mistake> {
         if let (Some(kernel), None | Some((..6, _)) | Some((8.., _))) = (&self.kernel, self.version()) {
-            return mistake(&["kernel"], format!("{kernel:?} is no kernel that is modelled: \"6.18\" to \"7.2\""));
+            return mistake(
+                &["kernel"],
+                format!("{kernel:?} is no kernel that is modelled: \"6.18\" to \"7.2\""),
+            );
         }
         range(&["hz"], self.hz.unwrap_or(250), 24, 10_000)?;
         let times = [
@@ -358,7 +362,10 @@ mod tests {
             (format!("{GOOD}group = \"pods\"\n"), "x:10: there is no [[group]] called \"pods\""),
             (format!("{GOOD}cpus = \"256\"\n"), "x:10: \"256\" is no list of CPUs 0 to 255"),
             (format!("{GOOD}bound = true\n"), "x:7: a bound task needs `cpus`"),
-            (format!("{GOOD}[[change]]\nat_ms = 1\ntask = \"hog3\"\nend = true\n"), "x:12: there is no [[task]]"),
+            (
+                format!("{GOOD}[[change]]\nat_ms = 1\ntask = \"hog3\"\nend = true\n"),
+                "x:12: there is no [[task]]",
+            ),
             (format!("{GOOD}[[change]]\nat_ms = 1\ntask = \"hog\"\n"), "x:11: a change needs one of"),
             (GOOD.replace("[tunnel]", "[tunnel]\nkernel = \"5.4\""), "x:3: \"5.4\" is no kernel"),
         ];
