@@ -556,9 +556,12 @@ void tun_init(u32 cpus, int version, bool may_interleave, const struct tun_calls
 	}
 }
 
-/* ops.init(), the groups, and what a task needs; all before anything runs. */
-s32 tun_start(void)
+/* Flags as the loader sets them, and ops.init(). */
+s32 tun_start(bool guest)
 {
+	tun_ops()->flags |= SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED;
+	if (guest)
+		tun_ops()->flags |= SCX_OPS_ENQ_LAST;
 	begin(0);
 	return (s32)OP(init, MAY_UNLOCKED | MAY_SLEEP, -1, 0, 0, 0);
 }
@@ -587,12 +590,4 @@ bool tun_need_resched(u32 cpu)
 u32 tun_curr(u32 cpu)
 {
 	return rqs[cpu].curr ? rqs[cpu].curr->id : ~0u;
-}
-
-u64 tun_vtime(struct task_struct *p);
-
-/* Virtual time of a task, as the scheduler has it. */
-u64 tun_vtime_of(u32 id)
-{
-	return tun_vtime(&tasks[id]->t);
 }

@@ -58,10 +58,20 @@ static bool allowed(u32 may, const char *kfunc)
 	return false;
 }
 
+/* A kfunc in which programs are always interrupted, and for long; NULL: none. */
+static const char *dwell;
+
+void tun_dwell(const char *kfunc)
+{
+	dwell = kfunc;
+}
+
 /* Counts a kfunc that may be called anywhere. */
 static void counted(const char *kfunc)
 {
 	tun_count_kfunc(kfunc);
+	if (dwell && interleave && !strcmp(dwell, kfunc))
+		calls.dwell();
 	point();
 }
 

@@ -55,6 +55,8 @@ struct tun_calls {
 	void (*timer)(void *node, u32 cpu, u64 ns);
 	/* The program may be interrupted here by what other CPUs do. */
 	void (*point)(void);
+	/* It is, and for long. */
+	void (*dwell)(void);
 	/* A lock is held by somebody else. */
 	void (*wait)(void);
 	/* Something that the kernel forbids. */

@@ -135,7 +135,10 @@ pub(crate) fn report(world: &mut World) -> Report {
         for (name, cpus, due) in loose {
             if (cpus - due).abs() > limit * due {
                 world.findings.add("share", || {
-                    format!("{name} has {cpus:.3} CPUs where {due:.3} are due ({:+.1} %)", (cpus / due - 1.0) * 100.0)
+                    format!(
+                        "{name} has {cpus:.3} CPUs where {due:.3} are due ({:+.1} %)",
+                        (cpus / due - 1.0) * 100.0
+                    )
                 });
             }
         }
@@ -148,11 +151,18 @@ pub(crate) fn report(world: &mut World) -> Report {
             let slack = (4 * turn).max(40_000_000) * u64::from(world.host.cpus);
             if booked > truth + slack || (truth > booked + slack && booked > 0) {
                 world.findings.add("booked", || {
-                    format!("{} has run {:.1} ms, and {:.1} are booked", vm.name, truth as f64 / 1e6, booked as f64 / 1e6)
+                    format!(
+                        "{} has run {:.1} ms, and {:.1} are booked",
+                        vm.name,
+                        truth as f64 / 1e6,
+                        booked as f64 / 1e6
+                    )
                 });
             }
             if vm.entries > 1 {
-                world.findings.add("entries", || format!("{} is {} VMs to the scheduler", vm.name, vm.entries));
+                world
+                    .findings
+                    .add("entries", || format!("{} is {} VMs to the scheduler", vm.name, vm.entries));
             }
         }
     }

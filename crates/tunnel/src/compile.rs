@@ -34,7 +34,15 @@ impl Sources<'_> {
         for file in FILES {
             let part = parts.join(format!("{file}.o"));
             let mut command = Command::new(&clang);
-            command.args(["-c", "-O2", "-g1", "-fPIC", "-fno-builtin-printf", "-Wall", "-Wno-unused-function"]);
+            command.args([
+                "-c",
+                "-O2",
+                "-g1",
+                "-fPIC",
+                "-fno-builtin-printf",
+                "-Wall",
+                "-Wno-unused-function",
+            ]);
             command.args(["-Wno-missing-declarations", "-DBPF_NO_PRESERVE_ACCESS_INDEX"]);
             if file == "glue" {
                 // BPF's own idioms are no mistakes of ours.

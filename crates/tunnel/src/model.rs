@@ -41,6 +41,17 @@ pub enum Effect {
     Fault(String),
 }
 
+/// Why an operation may stop in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// It may be interrupted here.
+    Maybe,
+    /// It is, for long.
+    Long,
+    /// It waits for a lock.
+    Lock,
+}
+
 /// What the native half reads of the world, on the thread that runs it.
 #[derive(Default)]
 pub struct Outside {
@@ -50,8 +61,8 @@ pub struct Outside {
     pub seed: Cell<u64>,
     /// What has happened since it was emptied last.
     pub effects: RefCell<Vec<Effect>>,
-    /// Called where a program may be interrupted (`false`), or must wait for a lock (`true`).
-    pub pause: Cell<Option<fn(bool)>>,
+    /// Called where a program may be interrupted, is, or must wait.
+    pub pause: Cell<Option<fn(Pause)>>,
 }
 
 thread_local! {
@@ -104,14 +115,22 @@ extern "C" fn timer(node: usize, cpu: u32, ns: u64) {
 
 extern "C" fn point() {
     if let Some(pause) = OUTSIDE.with(|outside| outside.pause.get()) {
-        pause(false);
+        pause(Pause::Maybe);
+    }
+}
+
+extern "C" fn dwell() {
+    if let Some(pause) = OUTSIDE.with(|outside| outside.pause.get()) {
+        pause(Pause::Long);
     }
 }
 
 extern "C" fn wait() {
     match OUTSIDE.with(|outside| outside.pause.get()) {
-        Some(pause) => pause(true),
-        None => effect(Effect::Fault("a lock is held by a CPU that does nothing: it was never released".into())),
+        Some(pause) => pause(Pause::Lock),
+        None => {
+            effect(Effect::Fault("a lock is held by a CPU that does nothing: it was never released".into()))
+        }
     }
 }
 
@@ -132,11 +151,13 @@ struct Calls {
     stopper: extern "C" fn(u32, u32),
     timer: extern "C" fn(usize, u32, u64),
     point: extern "C" fn(),
+    dwell: extern "C" fn(),
     wait: extern "C" fn(),
     fault: extern "C" fn(*const c_char),
 }
 
-static CALLS: Calls = Calls { now, random, resched, kick, switched, queued, stopper, timer, point, wait, fault };
+static CALLS: Calls =
+    Calls { now, random, resched, kick, switched, queued, stopper, timer, point, dwell, wait, fault };
 
 /// `struct tun_cost`.
 #[repr(C)]
@@ -197,7 +218,7 @@ macro_rules! functions {
 functions! {
     init(u32, c_int, bool, *const Calls);
     topology(u32, u32, u32, u32);
-    start() -> i32;
+    start(bool) -> i32;
     set_cpu(u32);
     schedule(u32);
     sleep(u32);
@@ -229,6 +250,7 @@ functions! {
     timer_generation(usize) -> u32;
     timer_fire(u32, usize, u32);
     starve(u32);
+    dwell(*const c_char);
     ran(u32) -> u64;
     dsq_of(u32) -> u64;
     is_runnable(u32) -> bool;
@@ -238,7 +260,7 @@ functions! {
     vm_counter(u32, u32) -> u64;
     boosts(u32, u32) -> u64;
     prefer(u32);
-    vtime_of(u32) -> u64;
+    grants(*mut u64);
     count(bool);
     costs(*mut *const RawCost) -> u32;
 }
@@ -296,7 +318,11 @@ impl Model {
         let page = at & !4095;
         // SAFETY: the pages are the object's own: read-only data that only this model reads.
         let failed = unsafe {
-            libc::mprotect(page as *mut c_void, at + size_of::<T>() - page, libc::PROT_READ | libc::PROT_WRITE) != 0
+            libc::mprotect(
+                page as *mut c_void,
+                at + size_of::<T>() - page,
+                libc::PROT_READ | libc::PROT_WRITE,
+            ) != 0
         };
         if failed {
             bail!("cannot write to {name}");
@@ -330,7 +356,10 @@ impl Model {
         // SAFETY: the list is the model's own and stays where it is.
         let raw = unsafe {
             let n = (self.functions.costs)(&mut list);
-            std::slice::from_raw_parts(if n == 0 { std::ptr::NonNull::dangling().as_ptr() } else { list }, n as usize)
+            std::slice::from_raw_parts(
+                if n == 0 { std::ptr::NonNull::dangling().as_ptr() } else { list },
+                n as usize,
+            )
         };
         raw.iter()
             .map(|raw| Cost {
@@ -372,9 +401,7 @@ impl Model {
     ) -> u32 {
         let group = group.map_or(0, |group| group.0);
         // SAFETY: as in `pass!`.
-        unsafe {
-            (self.functions.new_task)(cpu, on, pid, tgid, weight, policy, higher, mask.as_ptr(), group)
-        }
+        unsafe { (self.functions.new_task)(cpu, on, pid, tgid, weight, policy, higher, mask.as_ptr(), group) }
     }
 
     /// Changes a task's affinity.
@@ -425,11 +452,25 @@ impl Model {
         unsafe { (self.functions.plain_yield)(cpu) }
     }
 
+    /// ns that yielders have granted to their targets, and what of it was used or paid back.
+    pub fn grants(&self) -> (u64, u64) {
+        let mut out = [0; 2];
+        // SAFETY: there is room for both.
+        unsafe { (self.functions.grants)(out.as_mut_ptr()) };
+        (out[0], out[1])
+    }
+
+    /// Programs are interrupted for long whenever they call this kfunc.
+    pub fn dwell_in(&self, kfunc: &'static CStr) {
+        // SAFETY: the name lives for ever.
+        unsafe { (self.functions.dwell)(kfunc.as_ptr()) }
+    }
+
     pass! {
         /// Tells where a CPU is: first CPUs of its core, LLC and node.
         topology(cpu: u32, core: u32, llc: u32, node: u32);
-        /// The scheduler's own start; negative if it refuses.
-        start() -> i32;
+        /// The scheduler's own start, as a guest's or a host's; negative if it refuses.
+        start(guest: bool) -> i32;
         /// Says which CPU goes on with an interrupted operation.
         set_cpu(cpu: u32);
         /// Looks whom to run.
@@ -488,8 +529,6 @@ impl Model {
         vm_counter(tgid: u32, word: u32) -> u64;
         /// How often a vCPU of a process's VM was run after a directed yield.
         boosts(tgid: u32, vcpu: u32) -> u64;
-        /// Virtual time of a task, as the scheduler has it.
-        vtime_of(task: u32) -> u64;
         /// Makes the CPUs preferred that `wanted_cpus` names.
         prefer(cpu: u32);
         /// Begins or ends counting costs.

@@ -7,7 +7,7 @@
 
 use crate::check::{Bounds, Findings};
 use crate::guest::{Vm, VmSpec};
-use crate::model::{Cost, CpuMask, Effect, GroupRef, MASK_WORDS, Model, NONE, OBJECT, OUTSIDE, VmRef};
+use crate::model::{Cost, CpuMask, Effect, GroupRef, MASK_WORDS, Model, NONE, OBJECT, OUTSIDE, Pause, VmRef};
 use crate::ops::{Interrupted, Op, Outcome, Runner};
 use crate::trace::Trace;
 use anyhow::{Result, bail};
@@ -15,6 +15,7 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ffi::CStr;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -54,6 +55,8 @@ pub struct Host {
     pub interleave: u32,
     /// Longest such interruption, ns: what an NMI, or a hypervisor below, may take.
     pub pause_ns: u64,
+    /// Programs are always interrupted in this kfunc, and for twenty times as long.
+    pub dwell_in: Option<&'static CStr>,
     /// ns that a vCPU spins before it exits.
     pub window_ns: u64,
     /// ns that an exit of a vCPU to KVM costs it.
@@ -84,6 +87,7 @@ impl Default for Host {
             seed: 1,
             interleave: 0,
             pause_ns: 2000,
+            dwell_in: None,
             window_ns: 20_000,
             exit_ns: EXIT_NS,
             switch_ns: SWITCH_NS,
@@ -386,12 +390,16 @@ impl World {
             model,
             host,
         };
+        let guest = world.host.set.iter().any(|(name, value)| name == "may_prefer" && *value != 0);
         let root = world.model.new_group(0, None, 100, 1);
         world.groups.push((root, None, 100, f64::INFINITY));
-        if world.model.start() != 0 {
+        if world.model.start(guest) != 0 {
             bail!("the scheduler refuses to start on {} CPUs", world.host.cpus);
         }
         world.model.starve(world.host.starve);
+        if let Some(kfunc) = world.host.dwell_in {
+            world.model.dwell_in(kfunc);
+        }
         let tick = world.tick_ns();
         for cpu in 0..world.host.cpus {
             let first = 1 + world.rng.next_u64() % tick;
@@ -526,12 +534,10 @@ impl World {
         self.vms[vm].vcpus.iter().map(|vcpu| vcpu.task).collect()
     }
 
-    /// Sums over all tasks: virtual time as the scheduler has it, wrapping, and ns that they ran.
-    pub fn virtual_time(&self) -> (u64, u64) {
-        let tasks = 0..self.tasks.len() as u32;
-        tasks.fold((0u64, 0), |(vtime, ran), task| {
-            (vtime.wrapping_add(self.model.vtime_of(task)), ran + self.model.ran(task))
-        })
+    /// ns that yielders have granted to their targets, and what of it was used or paid back. Only where all weights are
+    /// those of nice 0.
+    pub fn grants(&self) -> (u64, u64) {
+        self.model.grants()
     }
 
     /// Whether a CPU runs a task now.
@@ -576,7 +582,8 @@ impl World {
     fn handle(&mut self, event: Event) {
         match event {
             Event::Step(cpu, generation) => {
-                if self.cpus[cpu as usize].generation == generation && self.cpus[cpu as usize].busy.is_none() {
+                if self.cpus[cpu as usize].generation == generation && self.cpus[cpu as usize].busy.is_none()
+                {
                     self.act(cpu);
                     self.pump(cpu);
                 }
@@ -718,7 +725,8 @@ impl World {
 
     fn after(&mut self, cpu: u32, outcome: Outcome) {
         match outcome {
-            Outcome::Paused(paused, waits) => {
+            Outcome::Paused(paused, why) => {
+                let waits = why == Pause::Lock;
                 let entry = &mut self.cpus[cpu as usize];
                 entry.busy = Some(paused);
                 entry.waits = if waits { entry.waits + 1 } else { 0 };
@@ -729,7 +737,11 @@ impl World {
                     self.ended = true;
                 }
                 self.drain(cpu);
-                let delay = if waits { 50 * u64::from(self.cpus[cpu as usize].waits.min(100)) } else { 1 + self.rng.next_u64() % self.host.pause_ns };
+                let delay = match why {
+                    Pause::Lock => 50 * u64::from(self.cpus[cpu as usize].waits.min(100)),
+                    Pause::Maybe => 1 + self.rng.next_u64() % self.host.pause_ns,
+                    Pause::Long => 20 * self.host.pause_ns,
+                };
                 self.push(self.now + delay, Event::GoOn(cpu));
             }
             Outcome::Done(op) => {
@@ -832,7 +844,8 @@ impl World {
         slot.idle_since = (next == NONE).then_some(now);
         let why = slot.why;
         self.trace.event(now, cpu, why, prev, next, |text| {
-            let name = |task: u32| self.tasks.get(task as usize).map_or("idle", |task| task.spec.name.as_str());
+            let name =
+                |task: u32| self.tasks.get(task as usize).map_or("idle", |task| task.spec.name.as_str());
             text.push_str(&format!("{} -> {}", name(prev), name(next)));
         });
         if next == NONE {
@@ -840,11 +853,13 @@ impl World {
         }
         let entry = &mut self.tasks[next as usize];
         if entry.on_cpu {
-            self.findings.add("twice", || format!("{} runs on CPUs {} and {cpu}", entry.spec.name, entry.cpu));
+            self.findings
+                .add("twice", || format!("{} runs on CPUs {} and {cpu}", entry.spec.name, entry.cpu));
         }
         if let Some(list) = entry.spec.cpus.as_ref().filter(|list| !list.contains(&cpu)) {
             let list = list.clone();
-            self.findings.add("affinity", || format!("{} runs on CPU {cpu}, and may on {list:?}", entry.spec.name));
+            self.findings
+                .add("affinity", || format!("{} runs on CPU {cpu}, and may on {list:?}", entry.spec.name));
         }
         entry.on_cpu = true;
         entry.cpu = cpu;
@@ -1017,7 +1032,9 @@ impl World {
         let bounds = self.host.bounds.clone();
         let now = self.now;
         for task in &self.tasks {
-            let Some(waited) = task.waits_since.map(|since| now - since).filter(|_| task.alive) else { continue };
+            let Some(waited) = task.waits_since.map(|since| now - since).filter(|_| task.alive) else {
+                continue;
+            };
             if let Some(limit) = bounds.wait_ns.filter(|limit| waited > *limit && task.spec.policy != 5) {
                 self.findings.add("wait", || {
                     format!(
