@@ -113,9 +113,8 @@ fn reports_that_are_none_are_refused() {
 #[test]
 fn shipped_scenarios_are_sound() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
-    let folders = [dir.to_string(), format!("{dir}/tunnel")];
-    let files =
-        folders.iter().flat_map(|dir| std::fs::read_dir(dir).unwrap()).map(|entry| entry.unwrap().path());
+    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
+    // The wind tunnel's are in a folder below, and crates/tunnel tries them.
     let files = files.filter(|path| path.is_file());
     let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
     assert!(command.args(["lab", "check"]).args(files).status().unwrap().success());
