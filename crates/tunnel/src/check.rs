@@ -162,7 +162,8 @@ pub(crate) fn report(world: &mut World) -> Report {
         for vm in &vms {
             let (booked, truth) = vm.booked;
             // Each CPU may have a turn that is not booked yet, and VMs are found when a first turn has ended.
-            let slack = 40_000_000 * u64::from(world.host.cpus);
+            let turn = world.model.get::<u64>("slice_ns", 0).unwrap_or(0);
+            let slack = (4 * turn).max(40_000_000) * u64::from(world.host.cpus);
             if booked > truth + slack || (truth > booked + slack && booked > 0) {
                 world.findings.add("booked", || {
                     format!(

@@ -59,6 +59,10 @@ pub struct Host {
     pub dwell_in: Option<&'static CStr>,
     /// ns that a vCPU spins before it exits.
     pub window_ns: u64,
+    /// ns that an exit of a vCPU to KVM costs it.
+    pub exit_ns: u64,
+    /// ns that a switch costs the task that comes.
+    pub switch_ns: u64,
     /// What must hold.
     pub bounds: Bounds,
     /// ns that are traced in words.
@@ -85,6 +89,8 @@ impl Default for Host {
             pause_ns: 2000,
             dwell_in: None,
             window_ns: 20_000,
+            exit_ns: EXIT_NS,
+            switch_ns: SWITCH_NS,
             bounds: Bounds::default(),
             traced: 0..0,
             set: Vec::new(),
@@ -235,7 +241,7 @@ pub struct Report {
     pub findings: Findings,
     /// Events that were handled.
     pub events: u64,
-    /// Switches from one task to another.
+    /// Switches from one task to another in the window.
     pub switches: u64,
     /// Digest of the trace.
     pub digest: u64,
@@ -547,6 +553,17 @@ impl World {
         self.model.count(on);
     }
 
+    /// Sets a variable of the scheduler, of 64 bits or 32.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn tune(&self, name: &str, value: u64, wide: bool) -> Result<()> {
+        match wide {
+            true => self.model.set::<u64>(name, 0, value),
+            false => self.model.set::<u32>(name, 0, value as u32),
+        }
+    }
+
     /// Runs until a time, or until something is found that ends a host.
     pub fn run(&mut self, until: u64) {
         while let Some(Reverse((at, _, _))) = self.heap.peek() {
@@ -613,6 +630,7 @@ impl World {
                     self.book(cpu);
                 }
                 self.window_from = self.now;
+                self.switches = 0;
                 for task in &mut self.tasks {
                     task.ran_before = task.ran;
                     task.latencies.clear();
@@ -620,6 +638,8 @@ impl World {
                 }
                 for vcpu in self.vms.iter_mut().flat_map(|vm| &mut vm.vcpus) {
                     vcpu.units = 0;
+                    vcpu.spun = 0;
+                    vcpu.exits = 0;
                 }
             }
         }
@@ -791,7 +811,8 @@ impl World {
             Effect::Queued(task, dsq) => {
                 if dsq != u64::MAX {
                     self.trace.event(self.now, cpu, "queued", task, dsq as u32, |text| {
-                        text.push_str(&format!("{} in {dsq:#x}", self.tasks[task as usize].spec.name));
+                        text.push_str(&self.tasks[task as usize].spec.name);
+                        crate::trace::queue(text, dsq);
                     });
                     let entry = &mut self.tasks[task as usize];
                     if entry.waits_since.is_none() && !entry.on_cpu {
@@ -851,7 +872,7 @@ impl World {
         }
         entry.on_cpu = true;
         entry.cpu = cpu;
-        entry.overhead += SWITCH_NS;
+        entry.overhead += self.host.switch_ns;
         if let Some(since) = entry.waits_since.take() {
             entry.longest_wait = entry.longest_wait.max(now - since);
         }
