@@ -189,6 +189,8 @@ pub(crate) struct Task {
     pub waits_since: Option<u64>,
     pub longest_wait: u64,
     pub ran: u64,
+    /// What it had run when its present turn began.
+    pub ran_when_came: u64,
     /// What it had run when the window began.
     pub ran_before: u64,
     /// Waits after a wake-up, in the window.
@@ -454,6 +456,7 @@ impl World {
             waits_since: None,
             longest_wait: 0,
             ran: 0,
+            ran_when_came: 0,
             ran_before: 0,
             latencies: Vec::new(),
             woken_at: None,
@@ -872,6 +875,7 @@ impl World {
         }
         entry.on_cpu = true;
         entry.cpu = cpu;
+        entry.ran_when_came = entry.ran;
         entry.overhead += self.host.switch_ns;
         if let Some(since) = entry.waits_since.take() {
             entry.longest_wait = entry.longest_wait.max(now - since);

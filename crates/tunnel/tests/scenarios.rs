@@ -131,3 +131,11 @@ fn a_picture_shows_every_vm() {
     assert!(svg.matches("<rect").count() > 100);
     assert!(picture::html(&svg, "t").contains("<svg"));
 }
+
+#[test]
+fn a_turn_that_has_not_ended_is_no_fault() {
+    // vCPUs that compute keep CPUs to themselves, and the scheduler books a turn when it ends.
+    let scenario = short(0.3, 1.0, &folder().join("tunnel/libvirt.toml"));
+    let report = scene(&scenario, 0..0).run();
+    assert!(!report.findings.has("booked"), "{:?}", report.findings.lines());
+}
