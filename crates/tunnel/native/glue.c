@@ -88,13 +88,12 @@ bool tun_uses_cpu_release(void)
 	if (!strcmp(name, #program))                                                               \
 		return (void *)program;
 
-/* Programs on tracepoints and on kvm's functions, as the loader attaches them. */
+/* Programs on tracepoints and on kvm's functions, as the loader attaches them by default. */
 void *glue_program(const char *name)
 {
 	PROGRAM(irq_accepted)
 	PROGRAM(irq_ended)
 	PROGRAM(spin_begins)
-	PROGRAM(spin_ends)
 	PROGRAM(cpu_taken)
 	PROGRAM(overbook_prefer)
 	return (void *)0;

@@ -11,6 +11,9 @@ use std::ops::Range;
 
 const MS: u64 = 1_000_000;
 
+/// How long a host runs.
+pub const LENGTH_NS: u64 = 80 * MS;
+
 /// Choices of one host.
 struct Dice(Pcg64Mcg);
 
@@ -111,11 +114,11 @@ fn change(dice: &mut Dice, tasks: u32, cpus: u32, groups: u32, nth: u32) -> Chan
 /// The host cannot be made.
 pub fn run(seed: u64, object: Option<&[u8]>) -> Result<Findings> {
     let mut world = world(seed, object, 0..0)?;
-    world.run(100 * MS);
+    world.run(LENGTH_NS);
     Ok(world.report().findings)
 }
 
-/// The host of a seed, which is to run for 100 ms, with a window of time that is traced.
+/// The host of a seed, which is to run for [`LENGTH_NS`], with a window of time that is traced.
 ///
 /// # Errors
 /// The host cannot be made.
@@ -133,7 +136,12 @@ pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<Wor
         interleave: dice.among(&[0, 4, 16, 64]),
         pause_ns: dice.among(&[500, 2000, 20_000]),
         starve: dice.among(&[0, 0, 0, 20]),
-        bounds: Bounds { wait_ns: Some(2_000 * MS), booked: false, ..Bounds::default() },
+        bounds: Bounds {
+            wait_ns: Some(2_000 * MS),
+            idle_ns: Some(20 * MS),
+            booked: false,
+            ..Bounds::default()
+        },
         object: object.map(<[u8]>::to_vec),
         traced,
         ..Host::default()
