@@ -215,15 +215,11 @@ void tun_sleep(u32 cpu)
 }
 
 /* try_to_wake_up(), by whatever runs on `cpu`. */
-void tun_wake(u32 cpu, u32 id)
+static void wake(struct tun_task *p)
 {
-	struct tun_task *p = tasks[id];
 	struct tun_rq *rq;
 	s32 to;
 
-	begin(cpu);
-	if (p->on_rq || !p->alive)
-		return;
 	p->t.__state = 0x200;
 	if (p->class == CLASS_RT) {
 		rq = &rqs[p->cpu];
@@ -257,6 +253,21 @@ void tun_wake(u32 cpu, u32 id)
 			resched_curr(rq);
 	}
 	rq_unlock(to);
+}
+
+/* One at a time for a task (p->pi_lock). */
+void tun_wake(u32 cpu, u32 id)
+{
+	struct tun_task *p = tasks[id];
+
+	begin(cpu);
+	while (p->waking)
+		calls.wait();
+	if (p->on_rq || !p->alive)
+		return;
+	p->waking = true;
+	wake(p);
+	p->waking = false;
 }
 
 /* The periodic tick. */

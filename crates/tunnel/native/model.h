@@ -89,6 +89,8 @@ struct tun_task {
 	u32 cpu;
 	enum tun_class class;
 	bool alive, on_rq, on_cpu, sleeping;
+	/* Somebody wakes it. */
+	bool waking;
 	/* In the kernel's words: SCX_TASK_QUEUED. */
 	bool queued;
 	/* The scheduler has it, in no queue. */
