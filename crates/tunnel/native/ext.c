@@ -58,10 +58,20 @@ static bool allowed(u32 may, const char *kfunc)
 	return false;
 }
 
+/* A kfunc in which programs are always interrupted, and for long; NULL: none. */
+static const char *dwell;
+
+void tun_dwell(const char *kfunc)
+{
+	dwell = kfunc;
+}
+
 /* Counts a kfunc that may be called anywhere. */
 static void counted(const char *kfunc)
 {
 	tun_count_kfunc(kfunc);
+	if (dwell && interleave && !strcmp(dwell, kfunc))
+		calls.dwell();
 	point();
 }
 
@@ -251,8 +261,10 @@ static bool can_run_on(const struct tun_task *p, const struct tun_rq *rq, bool e
 static void move_remote(struct tun_task *p, u64 flags, struct tun_rq *from, struct tun_rq *to)
 {
 	deactivate(from, p, 0, true);
+	p->migrating = true;
 	p->cpu = to->id;
 	switch_rq_lock(from->id, to->id);
+	p->migrating = false;
 	to->extra_enq_flags = flags;
 	activate(to, p, 0, true);
 	to->extra_enq_flags = 0;

@@ -3,7 +3,42 @@
  * The scheduler's own sources, and what must be compiled with them: what they declare for themselves of KVM, and their
  * state, which tests look at.
  */
+#include <scx/common.bpf.h>
+#include "handoff.h"
+
+/* Time that yielders have granted to their targets, and what of it was used or paid back, ns. */
+static u64 granted, returned;
+
+static u64 glue_price(u64 grant, u64 least, u32 aside)
+{
+	u64 price = ovb_handoff_price(grant, least, aside);
+
+	granted += price;
+	return price;
+}
+
+static void glue_settle(u64 grant, u64 used, struct ovb_handoff_bill *bill)
+{
+	ovb_handoff_settle(grant, used, bill);
+	returned += bill->donor;
+}
+
+#define ovb_handoff_price  glue_price
+#define ovb_handoff_settle glue_settle
+/* Virtual time goes backwards by refunds only. */
+#undef __sync_fetch_and_sub
+#define __sync_fetch_and_sub(at, by)                                                               \
+	(returned += __builtin_strcmp(#at, "&donorc->vtime") ? 0 : (by), tun_atomic(at),           \
+	 __sync_fetch_and_sub(at, by))
+
 #include "main.bpf.c"
+
+/* Time that was granted, and returned, ns, where all weights are those of nice 0. */
+void tun_grants(u64 *out)
+{
+	out[0] = granted;
+	out[1] = returned;
+}
 
 void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic);
 void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
@@ -125,14 +160,6 @@ u64 tun_boosts(u32 tgid, u32 id)
 			return vcpuc->stats.boosts;
 	}
 	return 0;
-}
-
-/* The virtual time of a task. */
-u64 tun_vtime(struct task_struct *p)
-{
-	struct task_ctx *taskc = task_ctx(p);
-
-	return taskc ? taskc->vtime : 0;
 }
 
 /* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8 wants to run; and from

@@ -50,9 +50,13 @@ struct tun_calls {
 	void (*switched)(u32 cpu, u32 prev, u32 next, bool on_rq);
 	/* A task was put into a queue, or taken out of one. */
 	void (*queued)(u32 task, u64 dsq);
+	/* The stopper of `cpu` is to move a task away. */
+	void (*stopper)(u32 cpu, u32 task);
 	void (*timer)(void *node, u32 cpu, u64 ns);
 	/* The program may be interrupted here by what other CPUs do. */
 	void (*point)(void);
+	/* It is, and for long. */
+	void (*dwell)(void);
 	/* A lock is held by somebody else. */
 	void (*wait)(void);
 	/* Something that the kernel forbids. */
@@ -89,8 +93,8 @@ struct tun_task {
 	u32 cpu;
 	enum tun_class class;
 	bool alive, on_rq, on_cpu, sleeping;
-	/* Somebody wakes it. */
-	bool waking;
+	/* Between two runqueues. */
+	bool migrating;
 	/* In the kernel's words: SCX_TASK_QUEUED. */
 	bool queued;
 	/* The scheduler has it, in no queue. */
@@ -102,6 +106,8 @@ struct tun_task {
 	u32 dsq_seq;
 	u64 exec_start, ran;
 	s32 holding_cpu;
+	/* CPU plus one of whoever has its pi_lock. */
+	u32 pi_owner;
 	struct tun_group *group;
 	struct tun_vcpu *vcpu;
 	void *storage[MAX_STORAGE];
@@ -197,6 +203,7 @@ static inline bool mask_has(const struct cpumask *mask, u32 cpu)
 }
 
 /* core.c */
+void begin_outside(void);
 void rq_lock(u32 cpu);
 void rq_unlock(u32 cpu);
 /* Swaps one runqueue's lock for another's. */

@@ -119,8 +119,7 @@ pub(crate) fn report(world: &mut World) -> Report {
     for vm in &world.vms {
         let ids: Vec<usize> = vm.vcpus.iter().map(|vcpu| vcpu.task as usize).collect();
         let (booked, entries) = world.model.booked(vm.tgid);
-        // What runs now is not booked yet.
-        let truth = ids.iter().map(|id| world.model.ran(*id as u32)).sum();
+        let truth = ids.iter().map(|id| world.tasks[*id].ran).sum();
         vms.push(VmReport {
             name: vm.spec.name.clone(),
             cpus: ids.iter().map(|id| tasks[*id].cpus).sum(),
@@ -142,9 +141,21 @@ pub(crate) fn report(world: &mut World) -> Report {
         for (name, cpus, due) in loose {
             if (cpus - due).abs() > limit * due {
                 world.findings.add("share", || {
-                    format!("{name} has {cpus:.3} CPUs where {due:.3} are due ({:+.1} %)", (cpus / due - 1.0) * 100.0)
+                    format!(
+                        "{name} has {cpus:.3} CPUs where {due:.3} are due ({:+.1} %)",
+                        (cpus / due - 1.0) * 100.0
+                    )
                 });
             }
+        }
+    }
+    for vm in &vms {
+        let (booked, truth) = vm.booked;
+        // Either end of a turn is seen some microseconds apart.
+        if booked > truth + truth / 50 + 10_000_000 {
+            world
+                .findings
+                .add("overbooked", || format!("{} has run {truth} ns, and {booked} are booked", vm.name));
         }
     }
     if world.host.bounds.booked {
@@ -154,11 +165,18 @@ pub(crate) fn report(world: &mut World) -> Report {
             let slack = 40_000_000 * u64::from(world.host.cpus);
             if booked > truth + slack || (truth > booked + slack && booked > 0) {
                 world.findings.add("booked", || {
-                    format!("{} has run {:.1} ms, and {:.1} are booked", vm.name, truth as f64 / 1e6, booked as f64 / 1e6)
+                    format!(
+                        "{} has run {:.1} ms, and {:.1} are booked",
+                        vm.name,
+                        truth as f64 / 1e6,
+                        booked as f64 / 1e6
+                    )
                 });
             }
             if vm.entries > 1 {
-                world.findings.add("entries", || format!("{} is {} VMs to the scheduler", vm.name, vm.entries));
+                world
+                    .findings
+                    .add("entries", || format!("{} is {} VMs to the scheduler", vm.name, vm.entries));
             }
         }
     }

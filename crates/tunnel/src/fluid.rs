@@ -38,8 +38,9 @@ impl Node {
 
 /// CPUs that each node gets, of `cpus` in all.
 pub fn shares(nodes: &[Node], cpus: u32) -> Vec<f64> {
-    let children: Vec<Vec<usize>> =
-        (0..nodes.len()).map(|i| (0..nodes.len()).filter(|j| nodes[*j].parent == Some(i)).collect()).collect();
+    let children: Vec<Vec<usize>> = (0..nodes.len())
+        .map(|i| (0..nodes.len()).filter(|j| nodes[*j].parent == Some(i)).collect())
+        .collect();
     let leaves: Vec<usize> = (0..nodes.len()).filter(|i| children[*i].is_empty()).collect();
     let mut given: Vec<Option<f64>> = vec![None; nodes.len()];
     let mut free: Vec<bool> = vec![true; cpus as usize];
@@ -66,8 +67,11 @@ pub fn shares(nodes: &[Node], cpus: u32) -> Vec<f64> {
                 }
             }
             Some(set) => {
-                let inside: Vec<usize> =
-                    sets.iter().filter(|(_, of)| of.iter().all(|cpu| set.contains(cpu))).map(|(leaf, _)| *leaf).collect();
+                let inside: Vec<usize> = sets
+                    .iter()
+                    .filter(|(_, of)| of.iter().all(|cpu| set.contains(cpu)))
+                    .map(|(leaf, _)| *leaf)
+                    .collect();
                 let local = pour(nodes, &children, &vec![None; nodes.len()], set.len() as f64, &|leaf| {
                     inside.contains(&leaf)
                 });
@@ -187,7 +191,8 @@ mod tests {
 
     #[test]
     fn weights_count_where_nobody_is_full() {
-        let mut nodes = vec![Node::group(None, 1.0), Node::group(Some(0), 100.0), Node::group(Some(0), 400.0)];
+        let mut nodes =
+            vec![Node::group(None, 1.0), Node::group(Some(0), 100.0), Node::group(Some(0), 400.0)];
         nodes.extend((0..8).map(|i| Node::task(1 + i % 2, 1.0, 1.0)));
         let got = shares(&nodes, 4);
         assert!(near(got[1], 0.8) && near(got[2], 3.2), "{got:?}");
@@ -211,7 +216,8 @@ mod tests {
 
     #[test]
     fn a_quota_is_a_limit() {
-        let mut nodes = vec![Node::group(None, 1.0), Node::group(Some(0), 100.0), Node::group(Some(0), 100.0)];
+        let mut nodes =
+            vec![Node::group(None, 1.0), Node::group(Some(0), 100.0), Node::group(Some(0), 100.0)];
         nodes[1].limit = 0.5;
         nodes.extend((0..4).map(|i| Node::task(1 + i % 2, 1.0, 1.0)));
         let got = shares(&nodes, 2);

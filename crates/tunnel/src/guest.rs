@@ -164,8 +164,10 @@ impl Vm {
 
     /// Whether a vCPU of its number computes for ever and is only interrupted.
     pub fn is_receiver(&self, nth: usize) -> bool {
-        let paired =
-            matches!(self.spec.pattern, Pattern::KernelReceiver | Pattern::UserReceiver | Pattern::HaltedReceiver);
+        let paired = matches!(
+            self.spec.pattern,
+            Pattern::KernelReceiver | Pattern::UserReceiver | Pattern::HaltedReceiver
+        );
         paired && nth % 2 == 1
     }
 

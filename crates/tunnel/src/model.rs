@@ -33,10 +33,23 @@ pub enum Effect {
     Switched(u32, u32, u32, bool),
     /// A task was put into a queue, or taken out (`u64::MAX`).
     Queued(u32, u64),
+    /// A CPU's stopper is to move a task away.
+    Stopper(u32, u32),
     /// A timer of the scheduler's: node, CPU, ns from now.
     Timer(usize, u32, u64),
     /// Something that the kernel forbids.
     Fault(String),
+}
+
+/// Why an operation may stop in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// It may be interrupted here.
+    Maybe,
+    /// It is, for long.
+    Long,
+    /// It waits for a lock.
+    Lock,
 }
 
 /// What the native half reads of the world, on the thread that runs it.
@@ -48,8 +61,8 @@ pub struct Outside {
     pub seed: Cell<u64>,
     /// What has happened since it was emptied last.
     pub effects: RefCell<Vec<Effect>>,
-    /// Called where a program may be interrupted (`false`), or must wait for a lock (`true`).
-    pub pause: Cell<Option<fn(bool)>>,
+    /// Called where a program may be interrupted, is, or must wait.
+    pub pause: Cell<Option<fn(Pause)>>,
 }
 
 thread_local! {
@@ -92,20 +105,32 @@ extern "C" fn queued(task: u32, dsq: u64) {
     effect(Effect::Queued(task, dsq));
 }
 
+extern "C" fn stopper(cpu: u32, task: u32) {
+    effect(Effect::Stopper(cpu, task));
+}
+
 extern "C" fn timer(node: usize, cpu: u32, ns: u64) {
     effect(Effect::Timer(node, cpu, ns));
 }
 
 extern "C" fn point() {
     if let Some(pause) = OUTSIDE.with(|outside| outside.pause.get()) {
-        pause(false);
+        pause(Pause::Maybe);
+    }
+}
+
+extern "C" fn dwell() {
+    if let Some(pause) = OUTSIDE.with(|outside| outside.pause.get()) {
+        pause(Pause::Long);
     }
 }
 
 extern "C" fn wait() {
     match OUTSIDE.with(|outside| outside.pause.get()) {
-        Some(pause) => pause(true),
-        None => effect(Effect::Fault("a lock is held by a CPU that does nothing: it was never released".into())),
+        Some(pause) => pause(Pause::Lock),
+        None => {
+            effect(Effect::Fault("a lock is held by a CPU that does nothing: it was never released".into()))
+        }
     }
 }
 
@@ -123,13 +148,16 @@ struct Calls {
     kick: extern "C" fn(u32, u32, u64),
     switched: extern "C" fn(u32, u32, u32, bool),
     queued: extern "C" fn(u32, u64),
+    stopper: extern "C" fn(u32, u32),
     timer: extern "C" fn(usize, u32, u64),
     point: extern "C" fn(),
+    dwell: extern "C" fn(),
     wait: extern "C" fn(),
     fault: extern "C" fn(*const c_char),
 }
 
-static CALLS: Calls = Calls { now, random, resched, kick, switched, queued, timer, point, wait, fault };
+static CALLS: Calls =
+    Calls { now, random, resched, kick, switched, queued, stopper, timer, point, dwell, wait, fault };
 
 /// `struct tun_cost`.
 #[repr(C)]
@@ -210,7 +238,7 @@ macro_rules! functions {
 functions! {
     init(u32, c_int, bool, *const Calls);
     topology(u32, u32, u32, u32);
-    start() -> i32;
+    start(bool) -> i32;
     set_cpu(u32);
     schedule(u32);
     sleep(u32);
@@ -219,7 +247,7 @@ functions! {
     plain_yield(u32);
     deferred(u32);
     kick(u32, u32, u64);
-    stopper(u32);
+    stopper(u32, u32);
     spin(u32);
     resumed(u32);
     set_affinity(u32, u32, *const c_ulong);
@@ -242,6 +270,7 @@ functions! {
     timer_generation(usize) -> u32;
     timer_fire(u32, usize, u32);
     starve(u32);
+    dwell(*const c_char);
     ran(u32) -> u64;
     dsq_of(u32) -> u64;
     is_runnable(u32) -> bool;
@@ -252,7 +281,7 @@ functions! {
     marks(u32) -> u32;
     boosts(u32, u32) -> u64;
     prefer(u32);
-    vtime_of(u32) -> u64;
+    grants(*mut u64);
     count(bool);
     costs(*mut *const RawCost) -> u32;
     lines(*mut *const RawLine) -> u32;
@@ -311,7 +340,11 @@ impl Model {
         let page = at & !4095;
         // SAFETY: the pages are the object's own: read-only data that only this model reads.
         let failed = unsafe {
-            libc::mprotect(page as *mut c_void, at + size_of::<T>() - page, libc::PROT_READ | libc::PROT_WRITE) != 0
+            libc::mprotect(
+                page as *mut c_void,
+                at + size_of::<T>() - page,
+                libc::PROT_READ | libc::PROT_WRITE,
+            ) != 0
         };
         if failed {
             bail!("cannot write to {name}");
@@ -345,7 +378,10 @@ impl Model {
         // SAFETY: the list is the model's own and stays where it is.
         let raw = unsafe {
             let n = (self.functions.costs)(&mut list);
-            std::slice::from_raw_parts(if n == 0 { std::ptr::NonNull::dangling().as_ptr() } else { list }, n as usize)
+            std::slice::from_raw_parts(
+                if n == 0 { std::ptr::NonNull::dangling().as_ptr() } else { list },
+                n as usize,
+            )
         };
         raw.iter()
             .map(|raw| Cost {
@@ -406,9 +442,7 @@ impl Model {
     ) -> u32 {
         let group = group.map_or(0, |group| group.0);
         // SAFETY: as in `pass!`.
-        unsafe {
-            (self.functions.new_task)(cpu, on, pid, tgid, weight, policy, higher, mask.as_ptr(), group)
-        }
+        unsafe { (self.functions.new_task)(cpu, on, pid, tgid, weight, policy, higher, mask.as_ptr(), group) }
     }
 
     /// Changes a task's affinity.
@@ -459,11 +493,25 @@ impl Model {
         unsafe { (self.functions.plain_yield)(cpu) }
     }
 
+    /// ns that yielders have granted to their targets, and what of it was used or paid back.
+    pub fn grants(&self) -> (u64, u64) {
+        let mut out = [0; 2];
+        // SAFETY: there is room for both.
+        unsafe { (self.functions.grants)(out.as_mut_ptr()) };
+        (out[0], out[1])
+    }
+
+    /// Programs are interrupted for long whenever they call this kfunc.
+    pub fn dwell_in(&self, kfunc: &'static CStr) {
+        // SAFETY: the name lives for ever.
+        unsafe { (self.functions.dwell)(kfunc.as_ptr()) }
+    }
+
     pass! {
         /// Tells where a CPU is: first CPUs of its core, LLC and node.
         topology(cpu: u32, core: u32, llc: u32, node: u32);
-        /// The scheduler's own start; negative if it refuses.
-        start() -> i32;
+        /// The scheduler's own start, as a guest's or a host's; negative if it refuses.
+        start(guest: bool) -> i32;
         /// Says which CPU goes on with an interrupted operation.
         set_cpu(cpu: u32);
         /// Looks whom to run.
@@ -478,8 +526,8 @@ impl Model {
         deferred(cpu: u32);
         /// Does what a kick has asked for.
         kick(from: u32, cpu: u32, flags: u64);
-        /// Moves the running task if it may no longer run there.
-        stopper(cpu: u32);
+        /// Moves a task that may no longer run there.
+        stopper(cpu: u32, task: u32);
         /// The running vCPU has spun for a window.
         spin(cpu: u32);
         /// A task runs again that had left its CPU while it spun.
@@ -522,8 +570,6 @@ impl Model {
         vm_counter(tgid: u32, word: u32) -> u64;
         /// How often a vCPU of a process's VM was run after a directed yield.
         boosts(tgid: u32, vcpu: u32) -> u64;
-        /// Virtual time of a task, as the scheduler has it.
-        vtime_of(task: u32) -> u64;
         /// Makes the CPUs preferred that `wanted_cpus` names.
         prefer(cpu: u32);
         /// What the scheduler believes of a vCPU: 1 known, 2 in a mask of queued ones, 4 queued, 8 wants to run; from
