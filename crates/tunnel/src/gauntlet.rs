@@ -42,6 +42,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "pushed away", play: pushed_away },
     Trial { name: "four LLCs", play: four_llcs },
     Trial { name: "two LLCs", play: two_llcs },
+    Trial { name: "an idle LLC", play: idle_llc },
     Trial { name: "pools in an LLC", play: small_pools },
     Trial { name: "long alone", play: long_alone },
     Trial { name: "long sleeps", play: long_sleeps },
@@ -329,6 +330,16 @@ fn two_llcs(object: Option<Vec<u8>>) -> Result<Report> {
             .add("moves", || format!("{moves} moves between LLCs in half a second; the bound is 50"));
     }
     Ok(report)
+}
+
+/// An LLC that has nothing to do takes what waits in another one.
+fn idle_llc(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { llcs: 2, ..Host::default() })?;
+    setup.hogs("hog", 6, |spec| spec.cpus = Some(vec![0, 1]));
+    for task in 0..6 {
+        setup.world.at(100 * MS + u64::from(task), Change::Affinity(task, vec![0, 1, 2, 3]));
+    }
+    Ok(setup.run(150, 500))
 }
 
 /// Who wakes up in a pool preempts there, and not elsewhere.
