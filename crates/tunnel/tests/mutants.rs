@@ -34,7 +34,9 @@ fn child() {
             Ok(report) => report.findings.lines(),
             Err(error) => vec![format!("start: {error}")],
         };
-        if let Some(line) = lines.first() {
+        // What the kernel forbids says most.
+        let forbidden = lines.iter().find(|line| line.starts_with("misuse"));
+        if let Some(line) = forbidden.or(lines.first()) {
             println!("{VERDICT}{}: {line}", trial.name);
             return;
         }
