@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook lab`.
 
+mod results;
+
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
@@ -10,11 +12,12 @@ use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
 use overbook_lab::{Scenario, trial};
 use overbook_report::schema::Report;
-use overbook_report::{compare, html, json, summary, table};
+use overbook_report::{compare, json, summary, table};
+use results::Results;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 #[derive(Subcommand)]
@@ -164,6 +167,9 @@ pub struct ObserveArgs {
 
 impl ObserveArgs {
     fn run(&self) -> Result<()> {
+        // Found before a machine is booted for it.
+        let folder = self.output.parent().filter(|dir| !dir.as_os_str().is_empty());
+        results::check_room(folder.unwrap_or(Path::new(".")))?;
         let mut recording = String::new();
         tell(Task::Observe, 1, &self.kernel, self.accel, &mut |text| match text.starts_with('{') {
             true => recording += &format!("{text}\n"),
@@ -316,27 +322,44 @@ impl Run {
         for file in &self.scenarios {
             Scenario::read_with(file, self.variants_of.as_deref())?;
         }
+        let named = |file| (run::name(file, self.variants_of.as_deref()), file);
+        results::check_names(&self.scenarios.iter().map(|file| named(file.as_path())).collect::<Vec<_>>())?;
         let emulator = overbook_lab::qemu::version()?;
-        std::fs::create_dir_all(&self.output)
-            .with_context(|| format!("cannot make the folder {}", self.output.display()))?;
+        let shelters = vec![std::env::temp_dir(), Cache::default_dir()];
+        let results = Results::open(&self.output, shelters)?;
         let cache = Cache::open_default()?;
         let kernel = self.kernel.resolve(&cache)?;
         let interrupted = interruption()?;
         let accel = choose(self.accel, &kernel, &cache, &interrupted)?;
         eprintln!("kernel {} ({}), {}, QEMU {emulator}", kernel.release, kernel.origin, accel.name());
-        let reports = self.run_all(&kernel, accel, &interrupted)?;
-        self.write(&reports)?;
+        let (results, mut failed) = self.run_all(results, &kernel, accel, &interrupted);
+        let reports = results.all();
+        if !reports.is_empty() {
+            println!("report: {}", results.page().display());
+        }
+        if interrupted.load(Ordering::Relaxed) {
+            let lost = failed.iter().filter(|why| why.contains(" is lost: ")).map(|why| format!("; {why}"));
+            let kept = kept(&results, self.scenarios.len()) + &lost.collect::<String>();
+            bail!("interrupted: the machines were stopped, and {kept}");
+        }
         // The last line names the reason as well: of a long output, the end is what is read and kept.
-        let failed: Vec<String> = reports.iter().filter_map(why_failed).collect();
+        failed.extend(reports.iter().filter_map(|report| why_failed(report)));
         if !failed.is_empty() {
-            bail!("{} of {} scenarios failed: {}", failed.len(), reports.len(), failed.join("; "));
+            let all = self.scenarios.len();
+            bail!("{} of {all} scenarios failed: {}", failed.len(), failed.join("; "));
         }
         Ok(())
     }
 
-    /// Runs all scenarios, some at a time, and prints each as it ends. With icount, what runs beside a machine
-    /// does not change its figures.
-    fn run_all(&self, kernel: &Kernel, accel: Accel, interrupted: &AtomicBool) -> Result<Vec<Report>> {
+    /// Runs all scenarios, some at a time; keeps and prints what each measured as it ends. With icount, what runs beside
+    /// a machine does not change its figures. Returns also why others have no result.
+    fn run_all(
+        &self,
+        results: Results,
+        kernel: &Kernel,
+        accel: Accel,
+        interrupted: &AtomicBool,
+    ) -> (Results, Vec<String>) {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let jobs = match accel {
             Accel::Icount => self.jobs.unwrap_or(cpus).clamp(1, 64),
@@ -345,29 +368,29 @@ impl Run {
         };
         let bars = MultiProgress::new();
         let queue = Mutex::new(self.scenarios.iter().enumerate());
-        let done: Mutex<Vec<(usize, Result<Report>)>> = Mutex::new(Vec::new());
+        let ended = Mutex::new((results, Printer::default(), Vec::new()));
         let take = || queue.lock().ok().and_then(|mut queue| queue.next());
         thread::scope(|scope| {
             for _ in 0..jobs.min(self.scenarios.len()) {
                 scope.spawn(|| {
                     while let Some((nth, file)) = take().filter(|_| !interrupted.load(Ordering::Relaxed)) {
                         let outcome = self.run_one(file, kernel, accel, interrupted, &bars);
-                        if let Ok(report) = &outcome {
-                            bars.suspend(|| println!("{}", table::render(report)));
-                        }
-                        if let Ok(mut done) = done.lock() {
-                            done.push((nth, outcome));
-                        }
+                        let Ok(mut ended) = ended.lock() else { return };
+                        let (results, printer, failed) = &mut *ended;
+                        let text = outcome.as_ref().map_or_else(|_| String::new(), |r| table::render(r));
+                        // Kept before it is printed: nobody may be there to read.
+                        let kept = outcome.and_then(|report| {
+                            results.keep(nth, report, &mut |text| bars.suspend(|| eprintln!("{text}")))
+                        });
+                        failed.extend(kept.err().map(|e| format!("{e:#}")));
+                        bars.suspend(|| printer.add(nth, text));
                     }
                 });
             }
         });
-        let mut done = done.into_inner().unwrap_or_default();
-        done.sort_by_key(|(nth, _)| *nth);
-        if done.len() < self.scenarios.len() {
-            bail!("interrupted: the machines were stopped and nothing was written");
-        }
-        done.into_iter().map(|(_, outcome)| outcome).collect()
+        let (results, printer, failed) = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+        printer.finish();
+        (results, failed)
     }
 
     fn run_one(
@@ -399,15 +422,42 @@ impl Run {
         bar.finish_and_clear();
         report.with_context(|| format!("{}", file.display()))
     }
+}
 
-    fn write(&self, reports: &[Report]) -> Result<()> {
-        for report in reports {
-            json::write(&self.output.join(format!("{}.json", report.scenario.name)), report)?;
+/// Says what of an interrupted run is on disk.
+fn kept(results: &Results, all: usize) -> String {
+    match results.all().len() {
+        0 => "nothing was measured yet".into(),
+        1 => format!("the result of one scenario of {all} is in {}", results.dir().display()),
+        n => format!("the results of {n} scenarios of {all} are in {}", results.dir().display()),
+    }
+}
+
+/// Prints texts in their order, each as soon as those before it are there.
+#[derive(Default)]
+struct Printer {
+    next: usize,
+    waiting: BTreeMap<usize, String>,
+}
+
+impl Printer {
+    fn add(&mut self, nth: usize, text: String) {
+        self.waiting.insert(nth, text);
+        while let Some(text) = self.waiting.remove(&self.next) {
+            print(&text);
+            self.next += 1;
         }
-        let page = self.output.join("report.html");
-        json::write_atomically(&page, &html::render_many(reports)?)?;
-        println!("report: {}", page.display());
-        Ok(())
+    }
+
+    /// Those before them did not come.
+    fn finish(self) {
+        self.waiting.values().for_each(|text| print(text));
+    }
+}
+
+fn print(text: &str) {
+    if !text.is_empty() {
+        println!("{text}");
     }
 }
 

@@ -44,7 +44,7 @@ fn main() -> Result<()> {
     println!("{}\n{}", table::render(&good), table::render(&failed));
     print!("{}", compare::render(&compare::compare(&good, &report(3))));
     let path = Path::new("/tmp/report-demo.html");
-    json::write_atomically(path, &html::render_many(&[good, failed])?)?;
+    json::write_atomically(path, &html::render_many(&[&good, &failed])?)?;
     println!("page: {}", path.display());
     Ok(())
 }

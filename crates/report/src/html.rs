@@ -17,15 +17,15 @@ const STYLE: &str = include_str!("html/style.css");
 /// # Errors
 /// A plot cannot be drawn.
 pub fn render(report: &Report) -> Result<String> {
-    render_many(std::slice::from_ref(report))
+    render_many(&[report])
 }
 
 /// One page for several reports.
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub fn render_many(reports: &[Report]) -> Result<String> {
-    let sections = reports.iter().map(section).collect::<Result<Vec<Markup>>>()?;
+pub fn render_many(reports: &[&Report]) -> Result<String> {
+    let sections = reports.iter().map(|report| section(report)).collect::<Result<Vec<Markup>>>()?;
     let title = match reports {
         [one] => format!("Overbook lab: {}", one.scenario.name),
         many => format!("Overbook lab: {} scenarios", many.len()),
@@ -48,7 +48,7 @@ pub fn render_many(reports: &[Report]) -> Result<String> {
     Ok(page.into_string())
 }
 
-fn contents(reports: &[Report]) -> Markup {
+fn contents(reports: &[&Report]) -> Markup {
     html! {
         nav {
             h2 { "Scenarios" }
@@ -137,7 +137,7 @@ mod tests {
 
     #[test]
     fn pages_of_several_scenarios_have_contents() {
-        let page = render_many(&[summary::sample(), summary::sample()]).unwrap();
+        let page = render_many(&[&summary::sample(), &summary::sample()]).unwrap();
         assert!(page.contains("2 scenarios") && page.contains("href=\"#s1\"") && page.contains("id=\"s1\""));
     }
 }
