@@ -118,10 +118,13 @@ pub fn serve() -> Result<()> {
         // SAFETY: ignoring a signal runs no code of ours.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    let mut undo = Undo::default();
+    let mut undo: Option<Undo> = None;
     for line in std::io::stdin().lock().lines() {
-        undo = serde_json::from_str(&line?)?;
+        undo = Some(serde_json::from_str(&line?)?);
     }
-    undo.run();
+    // Whoever never had an employer has nothing to undo, not even what another has written down.
+    if let Some(undo) = undo {
+        undo.run();
+    }
     Ok(())
 }

@@ -9,6 +9,9 @@
 //! * [`irqbalance`], [`steer`]: interrupts follow.
 //! * [`keeper`]: puts back what was changed outside the scheduler, however the program ends.
 
+// These panic where nobody reads, or the disk is full: see overbook_host::output.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod cpulist;
 pub mod irqbalance;
 pub mod keeper;

@@ -2,7 +2,8 @@
 //! The command line of `overbook guest`.
 
 use anyhow::{Result, bail};
-use clap::{Args, Parser, ValueEnum};
+use clap::{Args, ValueEnum};
+use overbook_host::values::{number, seconds};
 use overbook_host::{Bare, Options as SchedulerOptions};
 use overbook_policy::steal::{PROPORTIONAL, Rules, STEP};
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
@@ -31,35 +32,35 @@ pub struct Options {
     #[arg(long, value_enum, default_value = "proportional")]
     pub governor: Governor,
     /// Period of the steal monitor, in ms
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(20..=100_000))]
+    #[arg(long, default_value_t = 1000, value_parser = number(20u64, 100_000))]
     pub interval_ms: u64,
     /// Steal above this, in hundredths of a percent of the CPUs, takes cores away
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, default_value_t = 500, value_parser = number(0u32, 10_000))]
     pub high: u32,
     /// Steal not above this, in hundredths of a percent of the CPUs, gives cores back
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    #[arg(long, default_value_t = 200, value_parser = number(0u32, 10_000))]
     pub low: u32,
     /// Periods in a row that must say the same before anything changes
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=100))]
+    #[arg(long, default_value_t = 2, value_parser = number(1u32, 100))]
     pub agree: u32,
     /// Periods of low steal before `proportional` gives the first core back
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, default_value_t = 5, value_parser = number(1u32, 1000))]
     pub quiet: u32,
     /// Cores that are preferred whatever the steal
-    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=8192))]
+    #[arg(long, default_value_t = 1, value_parser = number(1u32, 8192))]
     pub floor: u32,
     /// Leave the preferred CPUs as they are told by --preferred; all at first
     #[arg(long)]
     pub no_steal_monitor: bool,
     /// Give the tasks back to EEVDF after so many periods in which all CPUs were preferred, until some are not; 0 schedules
     /// always
-    #[arg(long, value_name = "PERIODS", default_value_t = 10, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "PERIODS", default_value_t = 10, value_parser = number(0u32, 100_000))]
     pub stand_by: u32,
     /// Length of a turn in µs (100 to 100000)
-    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u64).range(100..=100_000))]
+    #[arg(long, default_value_t = 3000, value_parser = number(100u64, 100_000))]
     pub slice_us: u64,
     /// A task that wakes up preempts nobody who has run for less than this, in µs
-    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    #[arg(long, default_value_t = 3000, value_parser = number(0u64, 100_000))]
     pub protect_us: u64,
     /// Let tasks that run for a moment between two sleeps go before those that run for long, as `overbook host` does
     #[arg(long)]
@@ -71,7 +72,7 @@ pub struct Options {
     #[arg(long)]
     pub steer_irqs: bool,
     /// Periods without a change before interrupts follow
-    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, default_value_t = 5, value_parser = number(0u32, 1000))]
     pub irq_settle: u32,
     /// Tell the scheduler that is running which CPUs to prefer (0-3,8), or `auto` to have it choose again; load nothing
     #[arg(long, value_name = "CPUS")]
@@ -83,10 +84,10 @@ pub struct Options {
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
     /// Print statistics every so many seconds while scheduling
-    #[arg(long, value_name = "SEC")]
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub stats: Option<f64>,
     /// Print statistics of the scheduler that is running, every so many seconds; load nothing
-    #[arg(long, value_name = "SEC")]
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub monitor: Option<f64>,
     /// Print the statistics of the scheduler that is running, once, as a line of JSON; load nothing
     #[arg(long)]
@@ -114,7 +115,7 @@ pub struct Options {
     #[arg(long, hide = true)]
     pub hold: bool,
     /// Stretch all times by this factor
-    #[arg(long, hide = true, default_value_t = 1.0)]
+    #[arg(long, hide = true, default_value_t = 1.0, value_parser = number(0.1, 1000.0))]
     pub stretch: f64,
     /// Options of libbpf
     #[command(flatten, next_help_heading = "Options of libbpf")]
@@ -150,7 +151,7 @@ impl Options {
 
     /// Options of the scheduler itself.
     pub fn scheduler(&self) -> Result<SchedulerOptions> {
-        let mut options = Bare::<SchedulerOptions>::try_parse_from(Vec::<String>::new())?.options;
+        let mut options = Bare::<SchedulerOptions>::options_of(&[] as &[&str])?;
         options.libbpf = self.libbpf.clone();
         options.stretch = self.stretch;
         options.slice_us = self.slice_us;

@@ -14,20 +14,25 @@ use crate::stats::GuestStats;
 use crate::steal::{Record, Source};
 use crate::steer::Steering;
 use crate::trace;
-use anyhow::{Context, Result, anyhow, bail};
-use clap::Parser;
+use anyhow::{Result, anyhow, bail};
+use overbook_host::output::Stdout;
 use overbook_host::scheduler::{Mode, Scheduler};
-use overbook_host::{Bare, preflight, replace};
+use overbook_host::values::duration;
+use overbook_host::{Bare, client, preflight, replace};
 use overbook_policy::steal::ratio;
 use scx_stats::prelude::*;
 use scx_utils::UserExitInfo;
 use std::fs::File;
+use std::io::Write;
 use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, TryRecvError};
 use std::time::{Duration, Instant};
+
+/// What starts this scheduler.
+const COMMAND: &str = "overbook guest";
 
 /// How often the loader looks whether the kernel has unloaded the scheduler, and whether it is to stop.
 const POLL: Duration = Duration::from_millis(100);
@@ -45,26 +50,21 @@ const LEAVES: Duration = Duration::from_secs(30);
 /// error; one sentence each.
 pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if options.help_stats {
-        return server_data().describe_meta(&mut std::io::stdout(), None);
+        return server_data().describe_meta(&mut Stdout, None);
     }
     options.check()?;
     if let Some(file) = &options.replay {
-        return trace::replay(file, options.rules(), &mut std::io::stdout());
+        return trace::replay(file, options.rules(), &mut Stdout);
     }
     if let Some(seconds) = options.monitor {
-        let stopped = || stop.load(Ordering::Relaxed);
-        return scx_utils::monitor_stats::<GuestStats>(
-            &[],
-            Duration::from_secs_f64(seconds),
-            stopped,
-            |now| now.print(&mut std::io::stdout()),
-        );
+        let mut show = |now: GuestStats| now.print(&mut Stdout);
+        return client::monitor(COMMAND, seconds, &|| stop.load(Ordering::Relaxed), &mut show);
     }
     if let Some(choice) = &options.preferred {
         return tell(choice);
     }
     if options.status {
-        println!("{}", serde_json::to_string(&ask(Vec::new())?)?);
+        writeln!(Stdout, "{}", serde_json::to_string(&ask(Vec::new())?)?)?;
         return Ok(());
     }
     if options.clean_up {
@@ -87,7 +87,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         let mut object = MaybeUninit::uninit();
         let mut scheduler = Scheduler::load(Mode::Guest, &of_scheduler, &mut object)?;
         if options.dry_run {
-            println!("the kernel accepts the scheduler");
+            writeln!(Stdout, "the kernel accepts the scheduler")?;
             return Ok(());
         }
         if lock.is_none() {
@@ -106,7 +106,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         let end = guest.serve(standby, options, &|| stop.load(Ordering::Relaxed))?;
         if !end.is_hotplug() {
             if options.json {
-                println!("{}", serde_json::to_string(&guest.stats)?);
+                writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
             }
             return end.report();
         }
@@ -217,7 +217,7 @@ impl Guest {
                 }
             }
             if let Some(seconds) = options.stats
-                && shown.elapsed() >= Duration::from_secs_f64(seconds)
+                && shown.elapsed() >= duration(seconds)
             {
                 shown = Instant::now();
                 self.now(&scheduler, options)?.print(&mut std::io::stderr())?;
@@ -387,10 +387,7 @@ fn server_data() -> StatsServerData<Request, Answer> {
 
 /// Asks the scheduler that runs.
 fn ask(arguments: Vec<(String, String)>) -> Result<GuestStats> {
-    let mut client = StatsClient::new()
-        .connect(None)
-        .context("no scheduler of ours is running: start one with `overbook guest`")?;
-    client.request("stats", arguments)
+    client::connect(COMMAND)?.request("stats", arguments)
 }
 
 /// `overbook guest --preferred`.
@@ -399,7 +396,7 @@ fn tell(choice: &str) -> Result<()> {
         cpulist::parse(choice)?;
     }
     let answer = ask(vec![("preferred".into(), choice.into())])?;
-    println!("preferred: {} ({})", answer.preferred, answer.governor);
+    writeln!(Stdout, "preferred: {} ({})", answer.preferred, answer.governor)?;
     Ok(())
 }
 
@@ -408,22 +405,22 @@ fn hold(options: &Options) -> Result<()> {
     let mut object = MaybeUninit::uninit();
     let mut scheduler = Scheduler::load(Mode::Guest, &options.scheduler()?, &mut object)?;
     let lines = lines();
-    println!("{{}}");
+    writeln!(Stdout, "{{}}")?;
     while let Ok(line) = lines.recv() {
         let Some(arguments) = line.strip_prefix("attach ") else {
             bail!("{line:?} is not `attach ARGUMENTS`");
         };
         let arguments: Vec<String> = serde_json::from_str(arguments)?;
-        let mut now = Bare::<Options>::try_parse_from(arguments)?.options;
+        let mut now = Bare::<Options>::options_of(&arguments)?;
         now.stretch = options.stretch;
         now.check()?;
         // Reading the machine takes an emulated CPU a second.
         let mut guest = Guest::new(&now)?;
         let standby = StandBy::new(&mut scheduler, now.scheduler()?, now.stand_by);
-        println!("{{}}");
+        writeln!(Stdout, "{{}}")?;
         // Whatever comes next ends this turn: `detach`, or the end of the input.
         guest.serve(standby, &now, &|| lines.try_recv() != Err(TryRecvError::Empty))?.report()?;
-        println!("{}", serde_json::to_string(&guest.stats)?);
+        writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
     }
     Ok(())
 }

@@ -9,8 +9,8 @@ use crate::steal::Record;
 use anyhow::{Context, Result};
 use overbook_policy::steal::{Core, Rules, ratio};
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs::File;
+use std::io::{Read, Write};
 use std::path::Path;
 
 /// One core, in the first line.
@@ -46,12 +46,18 @@ pub fn append(out: &mut File, record: &Record) -> Result<()> {
     writeln!(out, "{}", serde_json::to_string(record)?).context("cannot write to the trace")
 }
 
+/// Bytes of a trace of months.
+const LONGEST: u64 = 256 << 20;
+
 /// Prints what a governor would have done with a trace.
 ///
 /// # Errors
 /// The file is no trace; the message names the line.
 pub fn replay(file: &Path, rules: Rules, out: &mut dyn Write) -> Result<()> {
-    let text = fs::read_to_string(file).with_context(|| format!("cannot read trace {}", file.display()))?;
+    let mut text = String::new();
+    // A device never ends.
+    let read = File::open(file).and_then(|trace| trace.take(LONGEST).read_to_string(&mut text));
+    read.with_context(|| format!("cannot read trace {}", file.display()))?;
     let mut lines = text.lines();
     let wrong = |n: usize| format!("{}:{n}: not a trace of `overbook guest --record`", file.display());
     let cores: Vec<CoreLine> =
@@ -100,7 +106,7 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let last = text.lines().last().unwrap();
         assert_eq!(last, "     3  50.00 %    2.00  0-1");
-        fs::write(&file, "[]\n{\"elapsed_ns\":1}\n").unwrap();
+        std::fs::write(&file, "[]\n{\"elapsed_ns\":1}\n").unwrap();
         let error = replay(&file, rules, &mut Vec::new()).unwrap_err().to_string();
         assert!(error.contains("trace:2: not a trace"), "{error}");
     }

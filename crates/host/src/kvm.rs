@@ -1,14 +1,41 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What KVM on this host lets others see of its vCPUs' interrupts.
 
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader};
 use std::path::Path;
+
+/// Probed where spins are counted.
+pub const ON_SPIN: &str = "kvm_vcpu_on_spin";
+
+/// Tracepoints of x86's interrupts, which KVM of other architectures does not have.
+const INTERRUPTS: [&str; 2] = ["__traceiter_kvm_apic_accept_irq", "__traceiter_kvm_eoi"];
+
+/// Whether the kernel or a module of it has all these functions; it counts as such where nobody can tell.
+pub fn has_functions(names: &[&str]) -> bool {
+    let Ok(file) = File::open("/proc/kallsyms") else { return true };
+    let mut missing = names.to_vec();
+    if missing.is_empty() {
+        return true;
+    }
+    for line in BufReader::new(file).lines().map_while(Result::ok) {
+        // Address, kind, name, and the module in brackets.
+        let name = line.split_whitespace().nth(2).unwrap_or_default();
+        missing.retain(|wanted| *wanted != name);
+        if missing.is_empty() {
+            return true;
+        }
+    }
+    false
+}
 
 /// Which of a guest's IPIs KVM itself delivers, so that its tracepoints tell of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Visibility {
-    /// No kvm module with BTF: nothing can be read of vCPUs.
+    /// No kvm, or a module without BTF: nothing can be read of vCPUs.
     NoKvm,
+    /// A KVM without local APICs of its own, as other architectures have: neither sends nor ends.
+    Other,
     /// All sends and all EOIs exit.
     All,
     /// AMD's AVIC: only IPIs to vCPUs that do not run are reported.
@@ -22,16 +49,21 @@ pub enum Visibility {
 impl Visibility {
     /// Looks at the modules' parameters.
     pub fn detect() -> Visibility {
-        Visibility::of(Path::new("/sys"))
+        Visibility::of(Path::new("/sys"), &|| has_functions(&INTERRUPTS))
     }
 
-    fn of(sys: &Path) -> Visibility {
+    fn of(sys: &Path, has_interrupts: &dyn Fn() -> bool) -> Visibility {
         let on = |module: &str, parameter: &str| {
             let file = sys.join("module").join(module).join("parameters").join(parameter);
             fs::read_to_string(file).is_ok_and(|text| matches!(text.trim(), "Y" | "1"))
         };
-        if !sys.join("kernel/btf/kvm").exists() {
+        // What is built in has no BTF of its own, and no state of a module.
+        let kvm = sys.join("module/kvm");
+        let built_in = kvm.exists() && !kvm.join("initstate").exists();
+        if !built_in && !sys.join("kernel/btf/kvm").exists() {
             Visibility::NoKvm
+        } else if !has_interrupts() {
+            Visibility::Other
         } else if on("kvm_amd", "avic") {
             Visibility::NotRunning
         } else if on("kvm_intel", "enable_ipiv") {
@@ -45,7 +77,7 @@ impl Visibility {
 
     /// Whether there is anything for the tracepoint of accepted interrupts.
     pub fn sends(self) -> bool {
-        !matches!(self, Visibility::NoKvm | Visibility::Pending)
+        !matches!(self, Visibility::NoKvm | Visibility::Other | Visibility::Pending)
     }
 
     /// Whether all IPIs' sends are seen.
@@ -56,7 +88,8 @@ impl Visibility {
     /// One line for people.
     pub fn describe(self) -> &'static str {
         match self {
-            Visibility::NoKvm => "no kvm module is loaded",
+            Visibility::NoKvm => "nothing: there is no kvm, or its module has no BTF",
+            Visibility::Other => "nothing: this KVM does not tell of interrupts",
             Visibility::All => "all IPIs",
             Visibility::NotRunning => "AVIC: IPIs to vCPUs that do not run, and pending interrupts",
             Visibility::Sends => "APICv: all IPIs, ends of interrupts from the APICs",
@@ -77,16 +110,36 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         };
+        let see = || Visibility::of(&sys, &|| true);
         fs::create_dir_all(&sys).unwrap();
-        assert_eq!(Visibility::of(&sys), Visibility::NoKvm);
+        assert_eq!(see(), Visibility::NoKvm);
         set("kernel/btf/kvm", "");
-        assert_eq!(Visibility::of(&sys), Visibility::All);
+        assert_eq!(see(), Visibility::All);
         set("module/kvm_intel/parameters/enable_apicv", "Y\n");
-        assert_eq!(Visibility::of(&sys), Visibility::Sends);
+        assert_eq!(see(), Visibility::Sends);
         set("module/kvm_intel/parameters/enable_ipiv", "Y\n");
-        assert!(!Visibility::of(&sys).sends());
+        assert!(!see().sends());
         set("module/kvm_amd/parameters/avic", "1\n");
-        assert_eq!(Visibility::of(&sys), Visibility::NotRunning);
+        assert_eq!(see(), Visibility::NotRunning);
+        assert_eq!(Visibility::of(&sys, &|| false), Visibility::Other);
         fs::remove_dir_all(&sys).unwrap();
+    }
+
+    #[test]
+    fn a_built_in_kvm_is_one() {
+        let sys = std::env::temp_dir().join(format!("overbook-built-in-{}", std::process::id()));
+        let see = || Visibility::of(&sys, &|| true);
+        fs::create_dir_all(sys.join("module/kvm/parameters")).unwrap();
+        assert_eq!(see(), Visibility::All);
+        // A module without BTF.
+        fs::write(sys.join("module/kvm/initstate"), "live\n").unwrap();
+        assert_eq!(see(), Visibility::NoKvm);
+        fs::remove_dir_all(&sys).unwrap();
+    }
+
+    #[test]
+    fn functions_are_looked_up() {
+        assert!(!has_functions(&["no_kernel_has_this"]) || !Path::new("/proc/kallsyms").exists());
+        assert!(has_functions(&[]));
     }
 }

@@ -6,16 +6,24 @@
 //! * [`scheduler`]: the scheduler as the kernel has it, for `overbook guest` too.
 //! * [`run`]: serve, restart after hotplug, do as the lab says.
 //! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
+//! * [`client`]: asks a scheduler that runs.
+//! * [`output`], [`values`]: how all commands print, and refuse values of options.
 
+// These panic where nobody reads, or the disk is full: see overbook_host::output.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+pub mod client;
 pub mod costs;
 pub mod kvm;
 mod options;
+pub mod output;
 pub mod preflight;
 pub mod replace;
 pub mod scheduler;
 mod serve;
 pub mod stats;
 pub mod urgent;
+pub mod values;
 
 #[allow(
     missing_docs,

@@ -2,7 +2,8 @@
 //! The command line of `overbook host`.
 
 use crate::intf;
-use anyhow::{Result, bail};
+use crate::values::{complaint, number, seconds};
+use anyhow::{Result, anyhow, bail};
 use clap::{Args, Parser, ValueEnum};
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 
@@ -139,6 +140,19 @@ pub struct Bare<T: Args> {
     pub options: T,
 }
 
+impl<T: Args> Bare<T> {
+    /// Parses these arguments.
+    ///
+    /// # Errors
+    /// They are none of the command's; one sentence.
+    pub fn options_of(arguments: &[impl AsRef<str>]) -> Result<T> {
+        match Bare::<T>::try_parse_from(arguments.iter().map(AsRef::as_ref)) {
+            Ok(bare) => Ok(bare.options),
+            Err(why) => Err(anyhow!(complaint(&why))),
+        }
+    }
+}
+
 /// The command line.
 #[derive(Args, Clone, Debug)]
 pub struct Options {
@@ -146,45 +160,45 @@ pub struct Options {
     #[arg(long, value_enum, default_value = "handoff")]
     pub yield_policy: YieldPolicy,
     /// Length of a turn in µs (100 to 100000). Turns end at ticks unless somebody preempts
-    #[arg(long, default_value_t = 3000, value_parser = clap::value_parser!(u64).range(100..=100_000))]
+    #[arg(long, default_value_t = 3000, value_parser = number(100u64, 100_000))]
     pub slice_us: u64,
     /// Least turn of a target that was handed a CPU, in µs; at most the slice
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    #[arg(long, default_value_t = 500, value_parser = number(1u64, 100_000))]
     pub least_grant_us: u64,
     /// A task that wakes up preempts one whose deadline is later by this much, in µs of virtual time
-    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    #[arg(long, default_value_t = 500, value_parser = number(0u64, 100_000))]
     pub preempt_margin_us: u64,
     /// A task that wakes up preempts nobody who has run for less than this, in µs
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    #[arg(long, default_value_t = 0, value_parser = number(0u64, 100_000))]
     pub protect_us: u64,
     /// Take it that every task asks for a whole turn, as EEVDF does. Otherwise who runs for a moment between two sleeps goes
     /// before who runs for long
     #[arg(long)]
     pub equal_requests: bool,
     /// The one waiter of a VM that spins on although no queued sibling can help it does so for this long, in µs
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    #[arg(long, default_value_t = 0, value_parser = number(0u64, 100_000))]
     pub stay_us: u64,
     /// A vCPU whose IPI is being handled keeps its CPU for this long since it sent it, in µs
-    #[arg(long, default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=10_000_000))]
+    #[arg(long, default_value_t = 0, value_parser = number(0u64, 10_000_000))]
     pub answer_us: u64,
     /// A queued vCPU that had yielded this long ago, in µs, may have got what it waited for, and is worth a hand-off
-    #[arg(long, default_value_t = 1000, value_parser = clap::value_parser!(u64).range(0..=1_000_000))]
+    #[arg(long, default_value_t = 1000, value_parser = number(0u64, 1_000_000))]
     pub stale_us: u64,
     /// A task that has been queued for this long, in ms, goes before others; 0: none does
-    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(0..=25_000))]
+    #[arg(long, default_value_t = 10_000, value_parser = number(0u64, 25_000))]
     pub patience_ms: u64,
     /// A vCPU that ran for this long between two spins has made progress, in µs (for the statistics)
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
+    #[arg(long, default_value_t = 200, value_parser = number(1u64, 1_000_000))]
     pub progress_us: u64,
     /// What a move to another last-level cache costs a vCPU, in µs: a turn of less than four times this is not handed
     /// over to there
-    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    #[arg(long, default_value_t = 50, value_parser = number(0u64, 100_000))]
     pub cross_llc_us: u64,
     /// How the receiver of a vCPU's IPI is known
     #[arg(long, value_enum, default_value = "full")]
     pub relations: Relations,
     /// Age at which an IPI that nobody has been seen to handle is forgotten, in µs
-    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    #[arg(long, default_value_t = 50_000, value_parser = number(100u64, 10_000_000))]
     pub window_us: u64,
     /// Forget IPIs after sixteen mean response times of their VM; at most --window-us
     #[arg(long)]
@@ -204,7 +218,7 @@ pub struct Options {
     #[arg(long, value_enum, default_value = "off")]
     pub gang: Gang,
     /// How long each way is tried, in µs
-    #[arg(long, default_value_t = 50_000, value_parser = clap::value_parser!(u64).range(1000..=10_000_000))]
+    #[arg(long, default_value_t = 50_000, value_parser = number(1000u64, 10_000_000))]
     pub gang_period_us: u64,
     /// A VM of which few vCPUs want to run keeps the share of all of them, so that a guest that asks for less is not
     /// served less. For hosts without groups per VM
@@ -214,10 +228,10 @@ pub struct Options {
     #[arg(long)]
     pub spin_probe: bool,
     /// Print statistics every so many seconds while scheduling
-    #[arg(long, value_name = "SEC")]
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub stats: Option<f64>,
     /// Print statistics of the scheduler that is running, every so many seconds; load nothing
-    #[arg(long, value_name = "SEC")]
+    #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub monitor: Option<f64>,
     /// Switch the rule of the scheduler that is running; load nothing
     #[arg(long, value_enum, value_name = "POLICY")]
@@ -242,10 +256,10 @@ pub struct Options {
     #[arg(long, hide = true)]
     pub hold: bool,
     /// Stretch all times by this factor, as the lab stretches its guests
-    #[arg(long, hide = true, default_value_t = 1.0)]
+    #[arg(long, hide = true, default_value_t = 1.0, value_parser = number(0.1, 1000.0))]
     pub stretch: f64,
     /// Length of the kernel's debug dump after an error, in bytes; 0 for the kernel's choice
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = number(0u32, 1 << 30))]
     pub exit_dump_len: u32,
     /// Options of libbpf
     #[command(flatten, next_help_heading = "Options of libbpf")]

@@ -14,8 +14,7 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// # Errors
 /// One of these does not hold.
 pub fn check(replace: bool) -> Result<()> {
-    // SAFETY: takes no arguments and cannot fail.
-    if unsafe { libc::geteuid() } != 0 {
+    if !is_root() {
         bail!("loading a scheduler needs root: run it with sudo");
     }
     if !Path::new(SCHED_EXT).exists() {
@@ -42,6 +41,12 @@ pub fn check(replace: bool) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Whether this process is root's.
+pub fn is_root() -> bool {
+    // SAFETY: takes no arguments and cannot fail.
+    unsafe { libc::geteuid() == 0 }
 }
 
 /// Name of the sched_ext scheduler that is loaded.

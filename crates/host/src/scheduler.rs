@@ -3,7 +3,7 @@
 
 use crate::costs::{self, Counting};
 use crate::intf;
-use crate::kvm::Visibility;
+use crate::kvm::{self, Visibility};
 use crate::options::{Options, Relations, YieldPolicy};
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
 use crate::stats::{HostStats, VcpuStats, VmStats};
@@ -35,6 +35,8 @@ pub struct Scheduler<'a> {
     /// The probes on KVM.
     probes: Vec<Link>,
     visible: Visibility,
+    /// Whether there is what the probes on spins are put on.
+    counts_spins: bool,
     counting: Option<Counting>,
 }
 
@@ -89,18 +91,18 @@ impl<'a> Scheduler<'a> {
             let program = skel.progs.overbook_cpu_release.as_libbpf_object().as_ptr();
             skel.struct_ops.overbook_ops_mut().cpu_release = program;
         }
-        // Programs on a module's functions can be loaded only where the module is.
-        let kvm = visible != Visibility::NoKvm;
-        skel.progs.spin_begins.set_autoload(kvm);
+        // Programs on functions can be loaded only where these are.
+        let counts_spins = visible != Visibility::NoKvm && kvm::has_functions(&[kvm::ON_SPIN]);
+        skel.progs.spin_begins.set_autoload(counts_spins);
         // A fifth of the verifier's work. What is held may be attached with any options later.
-        skel.progs.spin_ends.set_autoload(kvm && (options.spin_probe || options.hold));
+        skel.progs.spin_ends.set_autoload(counts_spins && (options.spin_probe || options.hold));
         skel.progs.irq_accepted.set_autoload(visible.sends());
         skel.progs.irq_ended.set_autoload(visible.sends());
         skel.progs.ipi_incomplete.set_autoload(visible == Visibility::NotRunning);
         let skel = scx_ops_load!(skel, overbook_ops, uei)
             .context("the kernel refuses the scheduler; `overbook -vv host` shows why")?;
         log::info!("seen of guests' interrupts: {}", visible.describe());
-        Ok(Scheduler { skel, link: None, probes: Vec::new(), visible, counting: None })
+        Ok(Scheduler { skel, link: None, probes: Vec::new(), visible, counts_spins, counting: None })
     }
 
     /// Sets everything that may change while running.
@@ -162,9 +164,15 @@ impl<'a> Scheduler<'a> {
         let progs = &self.skel.progs;
         let mut wanted = Vec::new();
         wanted.extend(taken_is_seen_at_switches().then_some(&progs.cpu_taken));
-        if self.visible != Visibility::NoKvm {
-            wanted.push(&progs.spin_begins);
+        if self.counts_spins {
+            // Counts, and no more: without it, VMs are scheduled all the same.
+            match progs.spin_begins.attach() {
+                Ok(link) => self.probes.push(link),
+                Err(why) => log::warn!("spins are not counted, and --gang auto sees none: {why}"),
+            }
             wanted.extend(options.spin_probe.then_some(&progs.spin_ends));
+        } else if options.spin_probe {
+            bail!("--spin-probe needs a KVM that reports spins: leave it out");
         }
         if self.visible.sends() && options.relations != Relations::None {
             wanted.extend([&progs.irq_accepted, &progs.irq_ended]);

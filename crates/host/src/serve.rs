@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook host`: schedule and serve statistics until the end, restart after hotplug, or do as the lab says.
 
+use crate::client;
 use crate::costs::ProgramStats;
 use crate::options::{Bare, Options, YieldPolicy};
+use crate::output::Stdout;
 use crate::preflight;
 use crate::replace;
 use crate::scheduler::{Mode, Scheduler};
 use crate::stats::{HostStats, TierStats, VcpuStats, VmStats};
-use anyhow::{Context, Result, anyhow, bail};
-use clap::{Parser, ValueEnum};
+use crate::values::duration;
+use anyhow::{Result, anyhow, bail};
+use clap::ValueEnum;
 use scx_stats::prelude::*;
 use scx_utils::UserExitInfo;
+use std::io::Write;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+
+/// What starts this scheduler.
+const COMMAND: &str = "overbook host";
 
 /// How often the loader looks whether the kernel has unloaded the scheduler.
 const POLL: Duration = Duration::from_millis(100);
@@ -27,7 +34,7 @@ const POLL: Duration = Duration::from_millis(100);
 pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if options.help_stats {
         let data = stats_server_data();
-        return data.describe_meta(&mut std::io::stdout(), None);
+        return data.describe_meta(&mut Stdout, None);
     }
     if let Some(seconds) = options.monitor {
         return monitor(seconds, stop);
@@ -46,7 +53,8 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         let mut object = MaybeUninit::uninit();
         let mut scheduler = Scheduler::load(Mode::Host, options, &mut object)?;
         if options.dry_run {
-            println!("the kernel accepts the scheduler; seen of guests' interrupts: {}", scheduler.sees());
+            let sees = scheduler.sees();
+            writeln!(Stdout, "the kernel accepts the scheduler; seen of guests' interrupts: {sees}")?;
             return Ok(());
         }
         if options.replace {
@@ -60,7 +68,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         }
         if !exit.should_restart() {
             if options.json {
-                println!("{}", serde_json::to_string(&previous)?);
+                writeln!(Stdout, "{}", serde_json::to_string(&previous)?)?;
             }
             return exit.report();
         }
@@ -98,7 +106,7 @@ fn serve(
             None => std::thread::sleep(POLL),
         }
         if let Some(seconds) = options.stats
-            && due.elapsed() >= Duration::from_secs_f64(seconds)
+            && due.elapsed() >= duration(seconds)
         {
             due = Instant::now();
             let now = scheduler.stats()?;
@@ -115,13 +123,13 @@ fn hold(options: &Options) -> Result<()> {
     let mut object = MaybeUninit::uninit();
     let mut scheduler = Scheduler::load(Mode::Host, options, &mut object)?;
     let mut last = scheduler.stats()?;
-    println!("{{}}");
+    writeln!(Stdout, "{{}}")?;
     for line in std::io::stdin().lines() {
         let line = line?;
         let answer = match line.split_once(' ').unwrap_or((&line, "")) {
             ("attach", arguments) => {
                 let arguments: Vec<String> = serde_json::from_str(arguments)?;
-                let mut now = Bare::<Options>::try_parse_from(arguments)?.options;
+                let mut now = Bare::<Options>::options_of(&arguments)?;
                 now.stretch = options.stretch;
                 now.check()?;
                 scheduler.forget_end()?;
@@ -132,7 +140,7 @@ fn hold(options: &Options) -> Result<()> {
             ("detach", _) => serde_json::to_string(&scheduler.detach()?.since(&last))?,
             _ => bail!("{line:?} is neither `attach ARGUMENTS` nor `detach`"),
         };
-        println!("{answer}");
+        writeln!(Stdout, "{answer}")?;
     }
     Ok(())
 }
@@ -166,23 +174,16 @@ fn stats_server_data() -> StatsServerData<Request, HostStats> {
 
 fn monitor(seconds: f64, stop: &Arc<AtomicBool>) -> Result<()> {
     let mut shown = HostStats::default();
-    scx_utils::monitor_stats::<HostStats>(
-        &[],
-        Duration::from_secs_f64(seconds),
-        || stop.load(Ordering::Relaxed),
-        |now| {
-            now.since(&shown).print(&mut std::io::stdout())?;
-            shown = now;
-            Ok(())
-        },
-    )
+    client::monitor(COMMAND, seconds, &|| stop.load(Ordering::Relaxed), &mut |now: HostStats| {
+        now.since(&shown).print(&mut Stdout)?;
+        shown = now;
+        Ok(())
+    })
 }
 
 fn switch(policy: YieldPolicy) -> Result<()> {
-    let mut client = StatsClient::new()
-        .connect(None)
-        .context("no scheduler of ours is running: start one with `overbook host`")?;
+    let mut client = client::connect(COMMAND)?;
     let answer: HostStats = client.request("stats", vec![("yield_policy".into(), policy.name())])?;
-    println!("directed yields by {}", answer.yield_policy);
+    writeln!(Stdout, "directed yields by {}", answer.yield_policy)?;
     Ok(())
 }

@@ -10,7 +10,9 @@ use anyhow::{Context, Result, bail};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use overbook_probe::Probe;
-use overbook_report::schema::{Report, SCHEMA, ScenarioInfo, VariantInfo};
+use overbook_report::schema::{Report, Run, SCHEMA, ScenarioInfo, VariantInfo};
+use overbook_vmm::Pattern;
+use overbook_vmm::kvm::Kvm;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// CPUs that this process may use.
@@ -71,7 +73,10 @@ pub fn run(
             bail!("interrupted: the VMs were ended");
         }
         match event {
-            Event::Run(run) => report.runs.push(*run),
+            Event::Run(mut run) => {
+                run.error = run.error.take().or_else(|| idle(&run));
+                report.runs.push(*run);
+            }
             Event::Bounds(bounds) => report.bounds = bounds,
             Event::Progress(done, total) => say(&format!("run {done} of {total}")),
             _ => {}
@@ -79,4 +84,49 @@ pub fn run(
         Ok(())
     })?;
     Ok(report)
+}
+
+/// Fewer operations than this are no measurement: one more or less is per cents.
+const LEAST_WORK: u64 = 20;
+
+/// Why a run says nothing, if a VM of it has done next to no work.
+fn idle(run: &Run) -> Option<String> {
+    let vm = run.vms.iter().find(|vm| vm.pattern != Pattern::Hostile.name() && vm.work < LEAST_WORK)?;
+    let seconds = run.window_ns as f64 / 1e9;
+    let had =
+        format!("{} did {} {} in {seconds:.2} s with {:.2} CPUs", vm.name, vm.work, vm.unit, vm.cpus_used);
+    Some(match vm.work {
+        0 => format!(
+            "{had}: this KVM ({}) does not serve these guests; `overbook lab` emulates one that does",
+            Kvm::detect()
+        ),
+        _ => format!(
+            "{had}, too few to say anything: measure for longer (--seconds), on a KVM that is faster than this one ({})",
+            Kvm::detect()
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overbook_report::schema::VmResult;
+
+    #[test]
+    fn a_run_without_work_is_no_result() {
+        let run = |pattern: &str, work| {
+            let vm = VmResult {
+                name: "vm1".into(),
+                pattern: pattern.into(),
+                unit: "locks".into(),
+                work,
+                ..VmResult::default()
+            };
+            Run { vms: vec![vm], window_ns: 1_000_000_000, ..Run::default() }
+        };
+        assert!(idle(&run("lock", 0)).unwrap().starts_with("vm1 did 0 locks in 1.00 s"));
+        assert!(idle(&run("lock", 5)).unwrap().contains("too few"));
+        assert_eq!(idle(&run("lock", 20)), None);
+        assert_eq!(idle(&run("hostile", 0)), None);
+    }
 }

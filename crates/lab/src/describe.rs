@@ -4,6 +4,7 @@
 use crate::instrument::Clock;
 use anyhow::Result;
 use overbook_report::schema::MachineInfo;
+use overbook_vmm::kvm::Kvm;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
@@ -63,25 +64,14 @@ pub fn machine(accel: &str, emulator: &str, clock: &Clock) -> Result<MachineInfo
         values.len() as u32
     };
     let cores = distinct("topology/thread_siblings_list").max(1);
-    let vendor = if fs::exists("/sys/module/kvm_amd").unwrap_or(false) { "kvm_amd" } else { "kvm_intel" };
-    let parameter = |name: &str| {
-        let value = fs::read_to_string(format!("/sys/module/{vendor}/parameters/{name}"));
-        value.map_or_else(|_| "?".into(), |v| v.trim().to_string())
+    let kvm = Kvm::detect();
+    let parameters = |names: &[&str]| {
+        let told = names.iter().filter_map(|name| Some(format!("{name}={}", kvm.parameter(name)?)));
+        told.collect::<Vec<_>>().join(" ")
     };
-    let (ple, apicv) = match vendor {
-        "kvm_amd" => (
-            format!(
-                "pause_filter_count={} pause_filter_thresh={}",
-                parameter("pause_filter_count"),
-                parameter("pause_filter_thresh")
-            ),
-            format!("avic={}", parameter("avic")),
-        ),
-        _ => (
-            format!("ple_window={} ple_gap={}", parameter("ple_window"), parameter("ple_gap")),
-            format!("enable_apicv={} enable_ipiv={}", parameter("enable_apicv"), parameter("enable_ipiv")),
-        ),
-    };
+    let ple = parameters(&["pause_filter_count", "pause_filter_thresh", "ple_window", "ple_gap"]);
+    let ple = if ple.is_empty() { "not told".to_string() } else { ple };
+    let apicv = parameters(&["avic", "enable_apicv", "enable_ipiv"]);
     let tcg = accel.starts_with("tcg");
     Ok(MachineInfo {
         kernel: fs::read_to_string("/proc/sys/kernel/osrelease")?.trim().into(),
@@ -99,8 +89,8 @@ pub fn machine(accel: &str, emulator: &str, clock: &Clock) -> Result<MachineInfo
         emulator: emulator.into(),
         // A turn is two instructions.
         cpu_ips: 2e9 / clock.ns_per_turn,
-        kvm_vendor: vendor.into(),
-        ple: if tcg { format!("every PAUSE exits (emulated; {ple})") } else { ple },
+        kvm_vendor: kvm.to_string(),
+        ple: if tcg && kvm.is_there() { format!("every PAUSE exits (emulated; {ple})") } else { ple },
         apicv,
         knobs: knobs(&cpus),
     })

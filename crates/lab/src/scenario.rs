@@ -8,7 +8,7 @@ mod guest;
 mod linux;
 
 use anyhow::Context;
-use check::offset_of;
+use check::{Key, offset_of};
 pub use guest::{GuestLoad, GuestSpec, HostShare};
 pub use linux::{LinuxSpec, Vcpus};
 use overbook_vmm::{Load, LockKind, Pattern, Storm};
@@ -310,7 +310,7 @@ impl Scenario {
     /// # Errors
     /// See [`ScenarioError`].
     pub fn read(path: &Path) -> Result<(Scenario, String), ScenarioError> {
-        let text = std::fs::read_to_string(path)
+        let text = overbook_report::json::read_text(path)
             .map_err(|why| ScenarioError::Unreadable { path: path.into(), why })?;
         Ok((Scenario::parse(&text, path)?, text))
     }
@@ -347,6 +347,19 @@ impl Scenario {
         })?;
         scenario.check().map_err(|(keys, what)| invalid(offset_of(text, &keys), what))?;
         Ok(scenario)
+    }
+
+    /// What is wrong with a key of the `nth` variant in the text of a scenario, for who knows more of its value.
+    pub fn wrong_variant(
+        text: &str,
+        path: &Path,
+        nth: usize,
+        key: &'static str,
+        what: String,
+    ) -> ScenarioError {
+        let offset = offset_of(text, &[Key::Name("variant"), Key::Nth(nth), Key::Name(key)]);
+        let line = text[..offset.min(text.len())].matches('\n').count() + 1;
+        ScenarioError::Invalid { path: path.into(), line, what }
     }
 
     /// A scenario for the very host that this program runs on.

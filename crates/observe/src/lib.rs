@@ -7,6 +7,9 @@
 //! * [`report`]: the same for one long window, in words: `overbook report`.
 //! * [`metrics`]: the schedulers' own counters for Prometheus.
 
+// These panic where nobody reads, or the disk is full: see overbook_host::output.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 pub mod metrics;
 pub mod report;
 pub mod snapshot;

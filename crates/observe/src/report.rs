@@ -2,6 +2,8 @@
 //! What a host wastes, in words and as JSON: `overbook report`.
 
 use crate::window::{Window, percent};
+use overbook_host::preflight;
+use overbook_report::format::{NONE, fixed};
 use serde::Serialize;
 use std::fmt::Write;
 
@@ -20,17 +22,48 @@ pub struct Report {
     pub burnt: Option<f64>,
     /// Why spins cannot be seen.
     pub blind: Option<String>,
+    /// Who looked.
+    #[serde(skip)]
+    pub origin: Origin,
+}
+
+/// Who looked at the VMs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// Root, who sees all VMs.
+    Root,
+    /// A user who sees only his own.
+    User,
+    /// A recording.
+    Recording,
+}
+
+impl Origin {
+    /// This process.
+    pub fn here() -> Origin {
+        if preflight::is_root() { Origin::Root } else { Origin::User }
+    }
+
+    /// What there is to say where no VM was seen.
+    fn of_no_vm(self) -> &'static str {
+        match self {
+            Origin::Root => "no VM runs here",
+            Origin::User => "no VM runs here that this user may see: run this as root to see all",
+            Origin::Recording => "no VM was recorded",
+        }
+    }
 }
 
 impl Report {
-    /// Of one window; `blind` says why there were no probes.
-    pub fn new(window: Window, blind: Option<String>) -> Report {
+    /// Of one window of this machine, or of a recording.
+    pub fn new(window: Window, origin: Origin) -> Report {
         Report {
             vcpus: window.vms.iter().map(|vm| vm.vcpus.len()).sum(),
             wanted: window.sum(|vm| vm.run + vm.wait),
             used: window.sum(|vm| vm.run),
-            burnt: blind.is_none().then(|| window.sum(|vm| vm.spin)),
-            blind,
+            burnt: window.burnt(),
+            blind: window.blind.clone(),
+            origin,
             window,
         }
     }
@@ -47,22 +80,23 @@ impl Report {
         let window = &self.window;
         writeln!(to, "{} CPUs, scheduled by {}, {:.1} s", window.cpus, window.scheduler, window.seconds)?;
         if window.vms.is_empty() {
-            return writeln!(to, "no VM runs here (or none that this user may see: try sudo)");
+            return writeln!(to, "{}", self.origin.of_no_vm());
         }
         writeln!(
             to,
-            "{} VMs with {} vCPUs want {:.2} CPUs and get {:.2}; {:.0} % of what they want is steal to them",
-            window.vms.len(),
-            self.vcpus,
-            self.wanted,
-            self.used,
-            percent(self.wanted - self.used, self.wanted)
+            "{} with {} want {} CPUs and get {}; {} % of what they want is steal to them",
+            count(window.vms.len(), "VM"),
+            count(self.vcpus, "vCPU"),
+            fixed(self.wanted, 2),
+            fixed(self.used, 2),
+            fixed(percent(self.wanted - self.used, self.wanted), 0)
         )?;
         match (self.burnt, &self.blind) {
             (Some(burnt), _) => writeln!(
                 to,
-                "{burnt:.2} CPUs are burnt in spins: {:.1} % of what VMs get",
-                percent(burnt, self.used)
+                "{} CPUs are burnt in spins: {} % of what VMs get",
+                fixed(burnt, 2),
+                fixed(percent(burnt, self.used), 1)
             )?,
             (None, why) => writeln!(to, "spins cannot be seen: {}", why.as_deref().unwrap_or("no probes"))?,
         }
@@ -75,19 +109,20 @@ impl Report {
         for vm in &window.vms {
             writeln!(
                 to,
-                "{:<20} {:>7} {:>5} {:>7.2} {:>6.1}% {:>7.2} {:>7.1} {:>9.0} {:>9.0} {:>5.0}",
+                "{:<20} {:>7} {:>5} {:>7} {:>6}% {:>7} {:>7} {:>9} {:>9} {:>5}",
                 short(&vm.name, 20),
                 vm.pid,
                 vm.vcpus.len(),
-                vm.run,
-                vm.steal_percent(),
-                vm.spin,
-                vm.burnt_percent(),
-                vm.spins,
-                vm.yields,
-                vm.yields_ok_percent
+                fixed(vm.run, 2),
+                fixed(vm.steal_percent(), 1),
+                known(vm.spin, 2),
+                known(vm.burnt_percent(), 1),
+                known(vm.spins, 0),
+                known(vm.yields, 0),
+                known(vm.yields_ok_percent, 0)
             )?;
         }
+        writeln!(to, "run and burnt: CPUs' worth of time; steal: of what the VM wants; {NONE}: not known")?;
         writeln!(to)?;
         writeln!(to, "{}", self.expectation())
     }
@@ -102,18 +137,30 @@ impl Report {
         let part = percent(burnt, self.used);
         if self.window.scheduler.starts_with("overbook") {
             return format!(
-                "`overbook host` schedules already; what is still burnt ({part:.1} %) is waiting for vCPUs that run."
+                "`overbook host` schedules already; what is still burnt ({} %) is waiting for vCPUs that run.",
+                fixed(part, 1)
             );
         }
         if part < 1.0 {
             return "Next to nothing is burnt: `overbook host` would bring nothing to speak of.".into();
         }
         format!(
-            "With `overbook host` expect between nothing (vCPUs that wait for IPIs) and some {:.2} CPUs, {part:.1} % \
+            "With `overbook host` expect between nothing (vCPUs that wait for IPIs) and some {} CPUs, {} % \
              (vCPUs that wait for locks whose holders were preempted).",
-            burnt
+            fixed(burnt, 2),
+            fixed(part, 1)
         )
     }
+}
+
+/// A figure that may be unknown.
+pub fn known(value: Option<f64>, decimals: usize) -> String {
+    value.map_or_else(|| NONE.into(), |value| fixed(value, decimals))
+}
+
+/// So many of a thing.
+pub fn count(number: usize, what: &str) -> String {
+    if number == 1 { format!("1 {what}") } else { format!("{number} {what}s") }
 }
 
 /// The first letters of a name.
@@ -126,27 +173,45 @@ mod tests {
     use super::*;
     use crate::window::{VcpuRow, VmRow};
 
-    fn window(spin: f64, scheduler: &str) -> Window {
+    fn window(spin: Option<f64>, scheduler: &str) -> Window {
         let vcpus = vec![VcpuRow::default(); 4];
         let vm = VmRow { name: "web1".into(), run: 2.0, wait: 2.0, spin, vcpus, ..VmRow::default() };
-        Window { seconds: 60.0, cpus: 4, scheduler: scheduler.into(), vms: vec![vm] }
+        let blind = spin.is_none().then(|| "no root".into());
+        Window { seconds: 60.0, cpus: 4, scheduler: scheduler.into(), blind, vms: vec![vm] }
+    }
+
+    fn text(spin: Option<f64>, scheduler: &str) -> String {
+        Report::new(window(spin, scheduler), Origin::Root).text()
     }
 
     #[test]
     fn the_report_says_what_is_burnt_and_what_to_expect() {
-        let text = Report::new(window(0.5, "EEVDF"), None).text();
-        assert!(text.contains("1 VMs with 4 vCPUs want 4.00 CPUs and get 2.00; 50 %"), "{text}");
-        assert!(text.contains("0.50 CPUs are burnt in spins: 25.0 %"), "{text}");
-        assert!(text.contains("some 0.50 CPUs, 25.0 %"), "{text}");
-        assert!(Report::new(window(0.0, "EEVDF"), None).text().contains("bring nothing"));
-        assert!(Report::new(window(0.5, "overbook"), None).text().contains("schedules already"));
+        let text_of = text(Some(0.5), "EEVDF");
+        assert!(text_of.contains("1 VM with 4 vCPUs want 4.00 CPUs and get 2.00; 50 %"), "{text_of}");
+        assert!(text_of.contains("0.50 CPUs are burnt in spins: 25.0 %"), "{text_of}");
+        assert!(text_of.contains("some 0.50 CPUs, 25.0 %"), "{text_of}");
+        assert!(text(Some(0.0), "EEVDF").contains("bring nothing"));
+        assert!(text(Some(0.5), "overbook").contains("schedules already"));
     }
 
     #[test]
     fn a_blind_report_claims_nothing() {
-        let report = Report::new(window(0.0, "EEVDF"), Some("no root".into()));
+        let report = Report::new(window(None, "EEVDF"), Origin::Recording);
         assert_eq!(report.burnt, None);
-        assert!(report.text().contains("spins cannot be seen: no root"));
-        assert!(report.text().contains("Nothing can be said"));
+        let text = report.text();
+        assert!(
+            text.contains("spins cannot be seen: no root") && text.contains("Nothing can be said"),
+            "{text}"
+        );
+        assert!(!text.contains("bring nothing"), "{text}");
+        let row = text.lines().find(|line| line.starts_with("web1")).unwrap();
+        assert_eq!(row.split_whitespace().skip(5).collect::<Vec<_>>(), [NONE; 5], "{row}");
+    }
+
+    #[test]
+    fn only_who_does_not_see_all_is_told_to_be_root() {
+        let said = |origin| Report::new(Window::default(), origin).text();
+        assert!(said(Origin::User).contains("run this as root"));
+        assert!(!said(Origin::Root).contains("root") && !said(Origin::Recording).contains("root"));
     }
 }

@@ -9,7 +9,8 @@ use overbook_probe::{Probe, SpinTime};
 use scx_stats::prelude::StatsClient;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read};
 use std::time::{Duration, Instant};
 
 /// One vCPU since its start.
@@ -21,10 +22,12 @@ pub struct VcpuCounters {
     pub run_ns: u64,
     /// Runnable and waiting for a CPU, ns: what the guest sees as steal.
     pub wait_ns: u64,
-    /// Spinning until KVM was told, ns; since the probes were attached.
-    pub spin_ns: u64,
+    /// Spinning until KVM was told, ns; since the probes were attached. Nothing without probes, as all that KVM does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spin_ns: Option<u64>,
     /// PAUSE exits that KVM took for spinning; since the probes were attached.
-    pub spins: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spins: Option<u64>,
 }
 
 /// One VM.
@@ -35,9 +38,24 @@ pub struct VmCounters {
     /// By vCPU id.
     pub vcpus: BTreeMap<u32, VcpuCounters>,
     /// Directed yields that KVM tried, and that gave way; since the probes were attached.
-    pub yields_tried: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yields_tried: Option<u64>,
     /// See `yields_tried`.
-    pub yields_ok: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub yields_ok: Option<u64>,
+}
+
+/// Whether it could be seen what KVM does: spins and directed yields.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sight {
+    /// The recording does not say.
+    #[default]
+    Untold,
+    /// By probes.
+    Probes,
+    /// Not at all, and why.
+    Blind(String),
 }
 
 /// The host at one moment.
@@ -53,14 +71,43 @@ pub struct Snapshot {
     pub vms: BTreeMap<i32, VmCounters>,
     /// What `overbook host` has counted, if it runs.
     pub overbook: Option<HostStats>,
+    /// Whether spins and directed yields could be seen.
+    #[serde(default)]
+    pub sight: Sight,
+}
+
+impl Snapshot {
+    /// Why spins cannot be seen, if so.
+    pub fn blind(&self) -> Option<&str> {
+        match &self.sight {
+            Sight::Blind(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// Whether anything was counted that only probes see.
+    fn is_seeing(&self) -> bool {
+        let mut vcpus = self.vms.values().flat_map(|vm| vm.vcpus.values());
+        vcpus.any(|vcpu| vcpu.spins > Some(0)) || self.vms.values().any(|vm| vm.yields_tried > Some(0))
+    }
+
+    /// Forgets counters that nobody has counted.
+    fn forget(&mut self, why: &str) {
+        self.sight = Sight::Blind(why.into());
+        for vm in self.vms.values_mut() {
+            (vm.yields_tried, vm.yields_ok) = (None, None);
+            for vcpu in vm.vcpus.values_mut() {
+                (vcpu.spins, vcpu.spin_ns) = (None, None);
+            }
+        }
+    }
 }
 
 /// Takes snapshots.
 pub struct Observer {
     start: Instant,
-    probe: Option<Probe>,
-    /// Why there are no probes.
-    pub blind: Option<String>,
+    /// Or why there are none.
+    probe: Result<Probe, String>,
     client: Option<StatsClient>,
 }
 
@@ -68,9 +115,8 @@ impl Observer {
     /// Attaches the probes if this is possible; without them, spins are not seen. PAUSE exits no further apart than
     /// `spin_gap` are one spin.
     pub fn new(spin_gap: Duration) -> Observer {
-        let probe = Probe::attach_with_spin_times(spin_gap.as_nanos() as u64);
-        let blind = probe.as_ref().err().map(|e| format!("{e:#}"));
-        Observer { start: Instant::now(), probe: probe.ok(), blind, client: None }
+        let probe = Probe::attach_with_spin_times(spin_gap.as_nanos() as u64).map_err(|e| format!("{e:#}"));
+        Observer { start: Instant::now(), probe, client: None }
     }
 
     /// Looks at everything.
@@ -83,19 +129,23 @@ impl Observer {
             scheduler: preflight::loaded().map_or_else(|| "EEVDF".into(), short_name),
             ..Snapshot::default()
         };
-        let spins = self.probe.as_ref().map(Probe::spin_times).transpose()?.unwrap_or_default();
-        let counts = self.probe.as_ref().map(Probe::read).transpose()?.unwrap_or_default();
+        let probe = self.probe.as_ref().ok();
+        let spins = probe.map(Probe::spin_times).transpose()?.unwrap_or_default();
+        let counts = probe.map(Probe::read).transpose()?.unwrap_or_default();
         snapshot.at_ns = self.start.elapsed().as_nanos() as u64;
         for (pid, threads) in vms::find() {
             let mut vm = VmCounters { name: vm_name(pid as u32), ..VmCounters::default() };
-            if let Some(kvm) = counts.get(&pid) {
-                (vm.yields_tried, vm.yields_ok) = (kvm.yield_tried, kvm.yield_ok);
-            }
+            let kvm = counts.get(&pid).cloned().unwrap_or_default();
+            (vm.yields_tried, vm.yields_ok) = (Some(kvm.yield_tried), Some(kvm.yield_ok));
             vm.vcpus = vcpus(pid, &threads, &spins);
             snapshot.vms.insert(pid, vm);
         }
         if snapshot.scheduler.starts_with("overbook") {
             snapshot.overbook = self.ask();
+        }
+        match &self.probe {
+            Ok(_) => snapshot.sight = Sight::Probes,
+            Err(why) => snapshot.forget(why),
         }
         Ok(snapshot)
     }
@@ -127,26 +177,98 @@ fn vcpus(pid: i32, threads: &Threads, spins: &BTreeMap<i32, SpinTime>) -> BTreeM
             tid: *tid,
             run_ns: words.next()?,
             wait_ns: words.next()?,
-            spin_ns: spun.spin_ns,
-            spins: spun.spins,
+            spin_ns: Some(spun.spin_ns),
+            spins: Some(spun.spins),
         };
         Some((*id, vcpu))
     };
     threads.iter().filter_map(one).collect()
 }
 
+/// Bytes of the longest snapshot: some 200 for each of 256 k vCPUs.
+const LONGEST_LINE: u64 = 50 << 20;
+
 /// Reads snapshots that were recorded, a line of JSON each.
 ///
 /// # Errors
 /// The file cannot be read, or a line is none; the message names it.
 pub fn read_recording(file: &std::path::Path) -> Result<Vec<Snapshot>> {
-    let text =
-        fs::read_to_string(file).with_context(|| format!("cannot read recording {}", file.display()))?;
-    let lines = text.lines().enumerate();
-    lines
-        .map(|(n, line)| {
-            serde_json::from_str(line)
-                .with_context(|| format!("{}:{}: not a recorded snapshot", file.display(), n + 1))
-        })
-        .collect()
+    let unreadable = || format!("cannot read recording {}", file.display());
+    let mut reader = BufReader::new(File::open(file).with_context(unreadable)?);
+    let mut snapshots: Vec<Snapshot> = Vec::new();
+    loop {
+        // A device may have no line at all, and no end.
+        let mut line = String::new();
+        if reader.by_ref().take(LONGEST_LINE).read_line(&mut line).with_context(unreadable)? == 0 {
+            break;
+        }
+        snapshots.push(serde_json::from_str(&line).with_context(|| {
+            format!("{}:{}: not a recorded snapshot", file.display(), snapshots.len() + 1)
+        })?);
+    }
+    // A recording that does not say whether there were probes tells it where they counted something.
+    let seeing = snapshots.iter().any(Snapshot::is_seeing);
+    for snapshot in snapshots.iter_mut().filter(|s| s.sight == Sight::Untold) {
+        match seeing {
+            true => snapshot.sight = Sight::Probes,
+            false => snapshot.forget("the recording does not say whether there were probes, and has no spin"),
+        }
+    }
+    Ok(snapshots)
+}
+
+/// Where each recording in a file begins: in a file of several, time starts anew.
+pub fn beginnings(snapshots: &[Snapshot]) -> Vec<usize> {
+    let anew = |n: &usize| *n == 0 || snapshots[*n].at_ns < snapshots[n - 1].at_ns;
+    (0..snapshots.len()).filter(anew).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_may_hold_several_recordings() {
+        let at = |at_ns| Snapshot { at_ns, ..Snapshot::default() };
+        assert_eq!(beginnings(&[at(5), at(9), at(3), at(7), at(8)]), [0, 2]);
+        assert!(beginnings(&[]).is_empty());
+    }
+
+    fn recorded(text: &str) -> Vec<Snapshot> {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("recording");
+        fs::write(&file, text).unwrap();
+        read_recording(&file).unwrap()
+    }
+
+    /// As they were written before there was a word on probes.
+    fn untold(spins: u64) -> String {
+        format!(
+            r#"{{"at_ns":1,"cpus":4,"scheduler":"EEVDF","vms":{{"7":{{"name":"a","vcpus":{{"0":{{"tid":8,"run_ns":5,"wait_ns":6,"spin_ns":{spins},"spins":{spins}}}}},"yields_tried":0,"yields_ok":0}}}},"overbook":null}}"#
+        )
+    }
+
+    #[test]
+    fn recordings_without_a_word_on_probes_are_read_and_believed_where_they_counted() {
+        let seen = &recorded(&untold(3))[0];
+        assert_eq!((seen.blind(), seen.vms[&7].vcpus[&0].spins), (None, Some(3)));
+        let unseen = &recorded(&untold(0))[0];
+        assert!(unseen.blind().is_some());
+        assert_eq!((unseen.vms[&7].vcpus[&0].spins, unseen.vms[&7].yields_tried), (None, None));
+        // One of several is enough.
+        assert!(recorded(&format!("{}\n{}\n", untold(0), untold(1))).iter().all(|s| s.blind().is_none()));
+    }
+
+    #[test]
+    fn what_was_unknown_stays_unknown_in_a_file() {
+        let mut snapshot = recorded(&untold(3)).remove(0);
+        snapshot.forget("no root");
+        let text = serde_json::to_string(&snapshot).unwrap();
+        assert!(!text.contains("spin") && !text.contains("yields"), "{text}");
+        assert_eq!(recorded(&text)[0].blind(), Some("no root"));
+        // Nothing counted, but looked at.
+        let mut idle = recorded(&untold(0)).remove(0);
+        idle.sight = Sight::Probes;
+        assert_eq!(recorded(&serde_json::to_string(&idle).unwrap())[0].blind(), None);
+    }
 }

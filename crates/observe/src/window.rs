@@ -4,9 +4,10 @@
 use crate::snapshot::{Snapshot, VcpuCounters, VmCounters};
 use overbook_host::stats::{HostStats, TierStats};
 use serde::Serialize;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
-/// One vCPU, in CPUs (1 is all the time).
+/// One vCPU, in CPUs (1 is all the time). What could not be seen is nothing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub struct VcpuRow {
     /// vCPU id.
@@ -16,11 +17,11 @@ pub struct VcpuRow {
     /// Waiting for one.
     pub wait: f64,
     /// Of `run`: spinning for a sibling.
-    pub spin: f64,
+    pub spin: Option<f64>,
     /// Spins per second.
-    pub spins: f64,
+    pub spins: Option<f64>,
     /// Times per second that a spinning sibling's CPU was handed to it (`overbook host` only).
-    pub boosts: f64,
+    pub boosts: Option<f64>,
 }
 
 /// One VM, in CPUs.
@@ -35,15 +36,15 @@ pub struct VmRow {
     /// See [`VcpuRow`].
     pub wait: f64,
     /// See [`VcpuRow`].
-    pub spin: f64,
+    pub spin: Option<f64>,
     /// Spins per second.
-    pub spins: f64,
+    pub spins: Option<f64>,
     /// Directed yields per second that KVM tried, and how many of these gave way, in percent.
-    pub yields: f64,
+    pub yields: Option<f64>,
     /// See `yields`.
-    pub yields_ok_percent: f64,
+    pub yields_ok_percent: Option<f64>,
     /// Per second, by `overbook host`: nominated vCPUs that ran next.
-    pub delivered: f64,
+    pub delivered: Option<f64>,
     /// Per second, by tier: delivered.
     pub tiers: BTreeMap<String, f64>,
     /// vCPUs.
@@ -57,8 +58,8 @@ impl VmRow {
     }
 
     /// Spinning, in percent of what it runs.
-    pub fn burnt_percent(&self) -> f64 {
-        percent(self.spin, self.run)
+    pub fn burnt_percent(&self) -> Option<f64> {
+        self.spin.map(|spin| percent(spin, self.run))
     }
 }
 
@@ -71,6 +72,8 @@ pub struct Window {
     pub cpus: u32,
     /// Who schedules.
     pub scheduler: String,
+    /// Why spins and directed yields cannot be seen, if so.
+    pub blind: Option<String>,
     /// VMs, those that burn most first.
     pub vms: Vec<VmRow>,
 }
@@ -88,13 +91,19 @@ impl Window {
             row
         };
         let mut vms: Vec<VmRow> = after.vms.iter().map(row).collect();
-        vms.sort_by(|a, b| b.spin.total_cmp(&a.spin).then(b.run.total_cmp(&a.run)).then(a.pid.cmp(&b.pid)));
-        Window { seconds, cpus: after.cpus, scheduler: after.scheduler.clone(), vms }
+        vms.sort_by(|a, b| falling(a.spin, b.spin).then(b.run.total_cmp(&a.run)).then(a.pid.cmp(&b.pid)));
+        let blind = before.blind().or(after.blind()).map(str::to_string);
+        Window { seconds, cpus: after.cpus, scheduler: after.scheduler.clone(), blind, vms }
     }
 
     /// Sum of a column.
     pub fn sum(&self, of: fn(&VmRow) -> f64) -> f64 {
-        self.vms.iter().map(of).sum()
+        sum(self.vms.iter().map(of))
+    }
+
+    /// CPUs burnt in spins; nothing if they cannot be seen.
+    pub fn burnt(&self) -> Option<f64> {
+        self.blind.is_none().then(|| self.sum(|vm| vm.spin.unwrap_or(0.0)))
     }
 }
 
@@ -103,32 +112,52 @@ pub fn percent(a: f64, b: f64) -> f64 {
     if b > 0.0 { 100.0 * a / b } else { 0.0 }
 }
 
+/// The greater first, what is unknown last.
+pub fn falling(a: Option<f64>, b: Option<f64>) -> Ordering {
+    b.unwrap_or(-1.0).total_cmp(&a.unwrap_or(-1.0))
+}
+
+/// A sum; of nothing it is 0, where std has −0.
+fn sum(values: impl Iterator<Item = f64>) -> f64 {
+    values.fold(0.0, |sum, value| sum + value)
+}
+
+/// A sum of what is known; unknown where anything is not.
+fn sum_of_known(mut values: impl Iterator<Item = Option<f64>>) -> Option<f64> {
+    values.try_fold(0.0, |sum, value| value.map(|value| sum + value))
+}
+
 fn vm_row(pid: i32, before: &VmCounters, after: &VmCounters, seconds: f64) -> VmRow {
     let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
+    let seen = |now: Option<u64>, then: Option<u64>| now.map(|now| per_second(now, then.unwrap_or(0)));
     let vcpu = |(id, now): (&u32, &VcpuCounters)| {
         // A thread that is new has done all of its work within the window.
         let then = before.vcpus.get(id).filter(|then| then.tid == now.tid).copied().unwrap_or_default();
+        // The kernel adds a wait when it ends: what lies before the window is no part of it.
+        let run = (per_second(now.run_ns, then.run_ns) / 1e9).min(1.0);
         VcpuRow {
             id: *id,
-            run: per_second(now.run_ns, then.run_ns) / 1e9,
-            wait: per_second(now.wait_ns, then.wait_ns) / 1e9,
-            spin: per_second(now.spin_ns, then.spin_ns) / 1e9,
-            spins: per_second(now.spins, then.spins),
-            boosts: 0.0,
+            run,
+            wait: (per_second(now.wait_ns, then.wait_ns) / 1e9).min(1.0 - run),
+            spin: seen(now.spin_ns, then.spin_ns).map(|ns| ns / 1e9),
+            spins: seen(now.spins, then.spins),
+            boosts: None,
         }
     };
     let vcpus: Vec<VcpuRow> = after.vcpus.iter().map(vcpu).collect();
-    let sum = |of: fn(&VcpuRow) -> f64| vcpus.iter().map(of).sum();
-    let yields = per_second(after.yields_tried, before.yields_tried);
+    let column = |of: fn(&VcpuRow) -> f64| sum(vcpus.iter().map(of));
+    let yields = seen(after.yields_tried, before.yields_tried);
+    let ok = seen(after.yields_ok, before.yields_ok);
     VmRow {
         pid,
         name: after.name.clone(),
-        run: sum(|v| v.run),
-        wait: sum(|v| v.wait),
-        spin: sum(|v| v.spin),
-        spins: sum(|v| v.spins),
+        run: column(|v| v.run),
+        wait: column(|v| v.wait),
+        spin: sum_of_known(vcpus.iter().map(|v| v.spin)),
+        spins: sum_of_known(vcpus.iter().map(|v| v.spins)),
         yields,
-        yields_ok_percent: percent(per_second(after.yields_ok, before.yields_ok), yields),
+        // Of none at all, there is no share.
+        yields_ok_percent: yields.filter(|y| *y > 0.0).zip(ok).map(|(yields, ok)| percent(ok, yields)),
         vcpus,
         ..VmRow::default()
     }
@@ -140,7 +169,7 @@ fn add_scheduler(row: &mut VmRow, before: Option<&HostStats>, after: &HostStats,
     let Some(now) = after.vms.get(&pid) else { return };
     let then = before.and_then(|stats| stats.vms.get(&pid)).cloned().unwrap_or_default();
     let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
-    row.delivered = per_second(now.delivered, then.delivered);
+    row.delivered = Some(per_second(now.delivered, then.delivered));
     let none = TierStats::default();
     row.tiers = now
         .tiers
@@ -153,7 +182,7 @@ fn add_scheduler(row: &mut VmRow, before: Option<&HostStats>, after: &HostStats,
     for vcpu in &mut row.vcpus {
         let boosts =
             |stats: &overbook_host::stats::VmStats| stats.vcpus.get(&vcpu.id).map_or(0, |v| v.boosts);
-        vcpu.boosts = per_second(boosts(now), boosts(&then));
+        vcpu.boosts = Some(per_second(boosts(now), boosts(&then)));
     }
 }
 
@@ -162,14 +191,16 @@ mod tests {
     use super::*;
 
     fn snapshot(at_ns: u64, tid: i32, run_ns: u64, spin_ns: u64) -> Snapshot {
-        let vcpu = VcpuCounters { tid, run_ns, wait_ns: run_ns, spin_ns, spins: spin_ns / 1000 };
+        let (spin_ns, spins) = (Some(spin_ns), Some(spin_ns / 1000));
+        let vcpu = VcpuCounters { tid, run_ns, wait_ns: run_ns, spin_ns, spins };
         let vm = VmCounters {
             name: "web1".into(),
             vcpus: BTreeMap::from([(0, vcpu), (1, VcpuCounters { tid: tid + 1, ..vcpu })]),
-            yields_tried: at_ns / 1_000_000,
-            yields_ok: at_ns / 2_000_000,
+            yields_tried: Some(at_ns / 1_000_000),
+            yields_ok: Some(at_ns / 2_000_000),
         };
-        Snapshot { at_ns, cpus: 4, scheduler: "EEVDF".into(), vms: BTreeMap::from([(7, vm)]), overbook: None }
+        let vms = BTreeMap::from([(7, vm)]);
+        Snapshot { at_ns, cpus: 4, scheduler: "EEVDF".into(), vms, ..Snapshot::default() }
     }
 
     #[test]
@@ -178,9 +209,10 @@ mod tests {
             (snapshot(0, 10, 0, 0), snapshot(2_000_000_000, 10, 1_000_000_000, 200_000_000));
         let window = Window::between(&before, &after);
         let row = &window.vms[0];
-        assert_eq!((row.run, row.wait, row.spin), (1.0, 1.0, 0.2));
-        assert_eq!((row.steal_percent(), row.burnt_percent()), (50.0, 20.0));
-        assert_eq!((row.yields, row.yields_ok_percent), (1000.0, 50.0));
+        assert_eq!((row.run, row.wait, row.spin), (1.0, 1.0, Some(0.2)));
+        assert_eq!((row.steal_percent(), row.burnt_percent()), (50.0, Some(20.0)));
+        assert_eq!((row.yields, row.yields_ok_percent), (Some(1000.0), Some(50.0)));
+        assert_eq!((row.delivered, row.vcpus[0].boosts), (None, None));
         assert_eq!(window.sum(|vm| vm.run), 1.0);
     }
 
@@ -189,5 +221,24 @@ mod tests {
         let before = snapshot(0, 10, 5_000_000_000, 0);
         let after = snapshot(1_000_000_000, 20, 500_000_000, 0);
         assert_eq!(Window::between(&before, &after).vms[0].run, 1.0);
+    }
+
+    #[test]
+    fn a_wait_that_began_earlier_is_no_more_than_the_window() {
+        let before = snapshot(0, 10, 0, 0);
+        let mut after = snapshot(1_000_000_000, 10, 250_000_000, 0);
+        for vcpu in after.vms.get_mut(&7).unwrap().vcpus.values_mut() {
+            vcpu.wait_ns = 1_330_000_000;
+        }
+        let row = &Window::between(&before, &after).vms[0];
+        assert_eq!((row.vcpus[0].run, row.vcpus[0].wait, row.wait), (0.25, 0.75, 1.5));
+    }
+
+    #[test]
+    fn sums_of_nothing_are_zero_and_not_less() {
+        assert!(Window::default().sum(|vm| vm.run).is_sign_positive());
+        let none =
+            Snapshot { at_ns: 1, vms: BTreeMap::from([(7, VmCounters::default())]), ..Snapshot::default() };
+        assert!(Window::between(&none, &none).vms[0].run.is_sign_positive());
     }
 }

@@ -3,10 +3,13 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
+use overbook_host::output::{Stdout, note};
+use overbook_host::values::number;
 use overbook_lab::bench;
 use overbook_lab::scenario::{Scenario, Variant, Vm};
 use overbook_report::{html, json, table};
 use overbook_vmm::Pattern;
+use std::io::Write;
 use std::path::PathBuf;
 
 /// Patterns by their names in scenario files.
@@ -35,28 +38,28 @@ impl ValueEnum for Named {
 #[derive(Args)]
 pub struct Bench {
     /// VMs
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = number(1u32, 64))]
     vms: u32,
     /// vCPUs of each VM [default: the CPUs of this host]
-    #[arg(long)]
+    #[arg(long, value_parser = number(1u32, 256))]
     vcpus: Option<u32>,
     /// What the guests do
     #[arg(long, value_enum, default_value = "lock")]
     pattern: Named,
     /// Measured time, in seconds
-    #[arg(long, default_value_t = 5.0)]
+    #[arg(long, default_value_t = 5.0, value_parser = number(0.05, 3600.0))]
     seconds: f64,
     /// Repetitions
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 3, value_parser = number(1u32, 1000))]
     repetitions: u32,
     /// CPU time in the critical section or handler, in µs
-    #[arg(long)]
+    #[arg(long, value_parser = number(0.0, 1e7))]
     critical_us: Option<f64>,
     /// CPU time between operations, in µs
-    #[arg(long)]
+    #[arg(long, value_parser = number(0.0, 1e7))]
     outside_us: Option<f64>,
     /// Plain checks between two PAUSEs of a spinning guest
-    #[arg(long)]
+    #[arg(long, value_parser = number(0u32, 1_000_000))]
     checks_per_pause: Option<u32>,
     /// Compare with a run in which PAUSE exits are off
     #[arg(long)]
@@ -65,7 +68,7 @@ pub struct Bench {
     #[arg(long)]
     no_bound: bool,
     /// Seed of the guests' random choices
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number(0, i64::MAX as u64))]
     seed: u64,
     /// Write the result as JSON
     #[arg(long, value_name = "FILE")]
@@ -78,15 +81,15 @@ pub struct Bench {
 impl Bench {
     pub fn run(&self) -> Result<()> {
         let interrupted = crate::lab::interruption()?;
-        let report =
-            bench::run(&self.scenario()?, crate::BUILD, &interrupted, &mut |text| eprintln!("{text}"))?;
-        println!("{}", table::render(&report));
+        let report = bench::run(&self.scenario()?, crate::BUILD, &interrupted, &mut |text| note(text))?;
+        // Files first: what was measured outlives an output that is closed.
         if let Some(file) = &self.json {
             json::write(file, &report)?;
         }
         if let Some(file) = &self.html {
             json::write_atomically(file, &html::render(&report)?)?;
         }
+        writeln!(Stdout, "{}", table::render(&report))?;
         if let Some(run) = report.runs.iter().find_map(|run| run.error.as_ref()) {
             bail!("a run failed: {run}");
         }

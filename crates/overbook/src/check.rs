@@ -4,9 +4,12 @@
 use anyhow::{Result, bail};
 use overbook_guest::irqbalance::Irqbalance;
 use overbook_host::kvm::Visibility;
+use overbook_host::output::Stdout;
 use overbook_host::preflight;
 use overbook_observe::vms;
+use overbook_vmm::kvm::Kvm;
 use std::fs;
+use std::io::Write;
 use std::path::Path;
 
 /// What a line says.
@@ -40,26 +43,27 @@ fn need(what: &'static str, holds: bool, good: impl Into<String>, todo: &str) ->
 pub fn run() -> Result<()> {
     let general = general();
     let failed = general.iter().filter(|line| line.state == State::No).count();
-    print("this machine", &general);
-    print("as a KVM host (`overbook host`, `top`, `report`)", &host());
-    print("as a guest (`overbook guest`)", &guest());
-    print("for measurements (`overbook lab`, `bench`)", &lab());
+    print("this machine", &general)?;
+    print("as a KVM host (`overbook host`, `top`, `report`)", &host())?;
+    print("as a guest (`overbook guest`)", &guest())?;
+    print("for measurements (`overbook lab`, `bench`)", &lab())?;
     if failed > 0 {
         bail!("{failed} of the things that every scheduler here needs are missing: see the lines with `no`");
     }
     Ok(())
 }
 
-fn print(title: &str, lines: &[Line]) {
-    println!("{title}");
+fn print(title: &str, lines: &[Line]) -> Result<()> {
+    writeln!(Stdout, "{title}")?;
     for line in lines {
         let mark = match line.state {
             State::Ok => "ok  ",
             State::Note => "note",
             State::No => "no  ",
         };
-        println!("  {mark}  {:<20} {}", line.what, line.text);
+        writeln!(Stdout, "  {mark}  {:<20} {}", line.what, line.text)?;
     }
+    Ok(())
 }
 
 fn read(path: &str) -> String {
@@ -68,13 +72,11 @@ fn read(path: &str) -> String {
 
 fn general() -> Vec<Line> {
     let release = read("/proc/sys/kernel/osrelease");
-    // SAFETY: takes no arguments and cannot fail.
-    let root = unsafe { libc::geteuid() } == 0;
     let loaded = preflight::loaded();
     let limited = preflight::limited_groups(Path::new("/sys/fs/cgroup"));
     vec![
         line("kernel", State::Note, release),
-        need("root", root, "", "schedulers and probes need root: run this with sudo"),
+        need("root", preflight::is_root(), "", "schedulers and probes need root: run this with sudo"),
         need(
             "sched_ext",
             Path::new("/sys/kernel/sched_ext").exists(),
@@ -108,16 +110,12 @@ fn host() -> Vec<Line> {
         let text = "no /dev/kvm: load kvm_amd or kvm_intel, and switch virtualization on in the firmware";
         return vec![line("KVM", State::No, text)];
     }
-    let module = |name: &str| Path::new(&format!("/sys/module/{name}")).exists();
-    let parameter = |module: &str, name: &str| read(&format!("/sys/module/{module}/parameters/{name}"));
-    let (vendor, ple) = if module("kvm_intel") {
-        ("Intel", format!("ple_gap {}", parameter("kvm_intel", "ple_gap")))
-    } else if module("kvm_amd") {
-        ("AMD", format!("pause_filter_count {}", parameter("kvm_amd", "pause_filter_count")))
-    } else {
-        ("built in, or of another architecture", String::new())
-    };
+    let kvm = Kvm::detect();
+    let named = |name: &str| kvm.parameter(name).map(|value| format!("{name} {value}"));
+    let ple = named("ple_gap").or_else(|| named("pause_filter_count")).unwrap_or_default();
     let count = ple.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
+    let known = ["kvm_amd", "kvm_intel"].contains(&kvm.module.as_str());
+    let text = if known { kvm.to_string() } else { format!("{kvm}: of a kind that nobody has tried") };
     let visible = Visibility::detect();
     let vms = vms::find();
     let vcpus: usize = vms.values().map(|threads| threads.len()).sum();
@@ -127,7 +125,7 @@ fn host() -> Vec<Line> {
     let libvirt =
         ["/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock"].iter().any(|s| Path::new(s).exists());
     vec![
-        line("KVM", State::Ok, vendor),
+        line("KVM", if known { State::Ok } else { State::Note }, text),
         match count {
             Some(0) => {
                 line("pause-loop exits", State::No, format!("{ple}: switched off, so spins are not seen"))

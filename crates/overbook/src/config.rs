@@ -2,9 +2,13 @@
 //! Defaults from a file: `/etc/overbook.toml`, or what `OVERBOOK_CONFIG` names. A table per command; its keys are the
 //! long options, its values what would stand behind them. The command line wins.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow};
+use clap::Command;
+use overbook_host::values::complaint;
 use std::ffi::OsString;
 use std::path::Path;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
 
 const FILE: &str = "/etc/overbook.toml";
 
@@ -12,93 +16,180 @@ const FILE: &str = "/etc/overbook.toml";
 const COMMANDS: [&str; 2] = ["host", "guest"];
 
 /// Options of one command that ask a scheduler that runs, or are for the lab: the file's are for loading one.
-const NOT_LOADING: [&str; 8] =
-    ["--monitor", "--switch", "--preferred", "--status", "--replay", "--help-stats", "--hold", "--help"];
+const NOT_LOADING: [&str; 11] = [
+    "--monitor",
+    "--switch",
+    "--preferred",
+    "--status",
+    "--replay",
+    "--clean-up",
+    "--help-stats",
+    "--hold",
+    "--help",
+    "--version",
+    "-h",
+];
 
 /// The command line with the file's options put behind the command.
 ///
 /// # Errors
-/// The file cannot be read, or is no table of tables of options; the message says where.
-pub fn with_defaults(arguments: Vec<OsString>) -> Result<Vec<OsString>> {
+/// The file cannot be read, or is no table of tables of options of `program`; the message says where.
+pub fn with_defaults(arguments: &[OsString], program: Command) -> Result<Vec<OsString>> {
     let named = std::env::var_os("OVERBOOK_CONFIG");
     let file = named.clone().unwrap_or_else(|| FILE.into());
     let file = Path::new(&file);
-    let Some(place) = arguments.iter().position(|a| COMMANDS.iter().any(|c| a == c)) else {
-        return Ok(arguments);
-    };
+    let Some((place, command)) = command_of(arguments) else { return Ok(arguments.to_vec()) };
     let asks =
         |a: &OsString| a.to_str().is_some_and(|a| NOT_LOADING.iter().any(|o| a.split('=').next() == Some(o)));
     if arguments.iter().any(asks) || (named.is_none() && !file.exists()) {
-        return Ok(arguments);
+        return Ok(arguments.to_vec());
     }
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("cannot read defaults from {}", file.display()))?;
-    let command = arguments[place].to_str().unwrap_or_default();
-    let options = options(&text, command).with_context(|| file.display().to_string())?;
+    let options = options(&text, command, program)
+        .map_err(|(line, what)| anyhow!("{}:{line}: {what}", file.display()))?;
     let (before, after) = arguments.split_at(place + 1);
     Ok([before, &options.into_iter().map(OsString::from).collect::<Vec<_>>(), after].concat())
 }
 
-/// The options of one command in a file's text.
-fn options(text: &str, command: &str) -> Result<Vec<String>> {
-    let tables: toml::Table = text.parse().map_err(|e: toml::de::Error| {
-        let line = e.span().map_or(0, |span| text[..span.start].matches('\n').count()) + 1;
-        anyhow::anyhow!("line {line}: {}", e.message().replace('\n', "; "))
-    })?;
-    if let Some(other) = tables.keys().find(|key| !COMMANDS.contains(&key.as_str())) {
-        bail!("[{other}] is no command with defaults: there are {}", COMMANDS.join(" and "));
+/// Where the options of this program stand, if it is a service of ours and has any: packaging/default.
+pub fn service_options(arguments: &[OsString]) -> Option<String> {
+    // systemd sets the first for what it starts, and the second as our units say.
+    std::env::var_os("INVOCATION_ID")?;
+    let (options, (_, command)) = (std::env::var("OPTIONS").ok()?, command_of(arguments)?);
+    let file = format!("/etc/default/overbook-{command}");
+    let text = std::fs::read_to_string(&file).unwrap_or_default();
+    let line = text.lines().position(|line| line.trim_start().starts_with("OPTIONS="));
+    match (options.trim().is_empty(), line) {
+        (true, _) => None,
+        (_, Some(n)) => Some(format!("{file}:{}", n + 1)),
+        (_, None) => Some(file),
     }
-    let Some(table) = tables.get(command) else { return Ok(Vec::new()) };
-    let table = table.as_table().with_context(|| format!("{command} is no table: write [{command}]"))?;
+}
+
+fn command_of(arguments: &[OsString]) -> Option<(usize, &'static str)> {
+    let words = arguments.iter().enumerate().skip(1);
+    let mut known =
+        words.filter_map(|(place, word)| Some((place, *COMMANDS.iter().find(|c| word.as_os_str() == **c)?)));
+    known.next()
+}
+
+/// A line, and what is wrong there.
+type Mistake = (usize, String);
+
+/// The options of one command in a file's text; all of them are checked, as `program` has them.
+fn options(text: &str, command: &str, program: Command) -> Result<Vec<String>, Mistake> {
+    let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+    let tables = DeTable::parse(text)
+        .map_err(|e| (line(e.span().map_or(0, |span| span.start)), e.message().replace('\n', "; ")))?;
     let mut options = Vec::new();
-    for (key, value) in table {
-        match value {
-            toml::Value::Boolean(true) => options.push(format!("--{key}")),
-            toml::Value::Boolean(false) => {}
-            toml::Value::Array(items) => {
-                let words: Vec<String> = items.iter().map(word).collect::<Result<_>>()?;
-                options.push(format!("--{key}={}", words.join(",")));
-            }
-            value => options.push(format!("--{key}={}", word(value)?)),
+    for (name, table) in tables.get_ref() {
+        let here = line(name.span().start);
+        let name = name.get_ref().as_ref();
+        if !COMMANDS.contains(&name) {
+            let what = format!("[{name}] is no command with defaults: there are {}", COMMANDS.join(" and "));
+            return Err((here, what));
+        }
+        let DeValue::Table(table) = table.get_ref() else {
+            return Err((here, format!("{name} is no table: write [{name}]")));
+        };
+        for (key, value) in table {
+            let here = line(key.span().start);
+            let option = option(key.get_ref(), value).map_err(|what| (here, what))?;
+            fits(option.as_deref(), key.get_ref(), name, &program).map_err(|what| (here, what))?;
+            options.extend(option.filter(|_| name == command));
         }
     }
     Ok(options)
 }
 
-fn word(value: &toml::Value) -> Result<String> {
-    Ok(match value {
-        toml::Value::String(text) => text.clone(),
-        toml::Value::Integer(number) => number.to_string(),
-        toml::Value::Float(number) => number.to_string(),
-        other => bail!("{other} is no value of an option: write a text, a number, true, or a list of these"),
+/// An option as it stands on the command line; nothing if it is switched off.
+fn option(key: &str, value: &Spanned<DeValue>) -> Result<Option<String>, String> {
+    Ok(match value.get_ref() {
+        DeValue::Boolean(true) => Some(format!("--{key}")),
+        DeValue::Boolean(false) => None,
+        DeValue::Array(items) => {
+            let words: Vec<String> = items.iter().map(word).collect::<Result<_, _>>()?;
+            Some(format!("--{key}={}", words.join(",")))
+        }
+        _ => Some(format!("--{key}={}", word(value)?)),
+    })
+}
+
+/// Whether a command has this option, and takes this value.
+fn fits(option: Option<&str>, key: &str, command: &str, program: &Command) -> Result<(), String> {
+    if NOT_LOADING.iter().any(|o| o.trim_start_matches('-') == key) {
+        return Err(format!("{key} belongs on the command line: defaults are for loading a scheduler"));
+    }
+    let name = program.get_name().to_string();
+    let words = match option {
+        Some(option) => vec![name, command.into(), option.into()],
+        // Switched off, but known.
+        None => vec![name, command.into(), format!("--{key}")],
+    };
+    program.clone().try_get_matches_from(words).map(drop).map_err(|why| complaint(&why))
+}
+
+fn word(value: &Spanned<DeValue>) -> Result<String, String> {
+    Ok(match value.get_ref() {
+        DeValue::String(text) => text.to_string(),
+        DeValue::Integer(number) => number.to_string(),
+        DeValue::Float(number) => number.to_string(),
+        _ => {
+            return Err(
+                "this is no value of an option: write a text, a number, true, or a list of these".into()
+            );
+        }
     })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Cli;
+    use clap::CommandFactory;
+
+    fn of(text: &str, command: &str) -> Result<Vec<String>, Mistake> {
+        options(text, command, Cli::command())
+    }
 
     #[test]
     fn a_table_becomes_options() {
         let text = "[host]\nyield-policy = \"credit\"\nslice-us = 2000\ntiers = [\"receiver\", \"kernel\"]\ncosts = true\n\
                     spin-probe = false\n[guest]\nlow = 100\n";
-        let mut host = options(text, "host").unwrap();
+        let mut host = of(text, "host").unwrap();
         host.sort();
         assert_eq!(host, ["--costs", "--slice-us=2000", "--tiers=receiver,kernel", "--yield-policy=credit"]);
-        assert_eq!(options(text, "guest").unwrap(), ["--low=100"]);
-        assert!(options("", "host").unwrap().is_empty());
+        assert_eq!(of(text, "guest").unwrap(), ["--low=100"]);
+        assert!(of("", "host").unwrap().is_empty());
     }
 
     #[test]
-    fn mistakes_are_named() {
-        for (text, what) in [
-            ("[hosts]\n", "[hosts] is no command"),
-            ("[host]\nx = { y = 1 }\n", "is no value of an option"),
-            ("[host]\n\nx = \n", "line 3"),
-            ("host = 1\n", "host is no table"),
+    fn mistakes_are_named_with_their_line() {
+        for (text, line, what) in [
+            ("[hosts]\n", 1, "[hosts] is no command"),
+            ("[host]\ncosts = { y = 1 }\n", 2, "is no value of an option"),
+            ("[host]\n\nx = \n", 3, ""),
+            ("host = 1\n", 1, "host is no table"),
+            ("[host]\ncosts = true\n# a word\nslice_us = 3000\n", 4, "did you mean --slice-us?"),
+            ("[host]\nnonsense = 1\n", 2, "unexpected argument '--nonsense' found"),
+            ("[host]\nnonsense = false\n", 2, "unexpected argument '--nonsense' found"),
+            ("[guest]\nlow = 100\n[host]\nslice-us = \"long\"\n", 4, "a number from 100 to 100000"),
+            ("[host]\nyield-policy = \"x\"\n", 2, "there are forfeit, deboost"),
+            ("[host]\nmonitor = 1\n", 2, "belongs on the command line"),
         ] {
-            let error = format!("{:#}", options(text, "host").unwrap_err());
-            assert!(error.contains(what), "{text:?}: {error}");
+            let (at, error) = of(text, "host").unwrap_err();
+            assert!(error.contains(what) && at == line, "{text:?}: {at}: {error}");
+            assert!(!error.contains('\n'), "{error}");
         }
+    }
+
+    #[test]
+    fn the_shipped_file_is_sound_and_so_is_every_option_in_its_comments() {
+        let text = include_str!("../../../packaging/overbook.toml");
+        assert!(of(text, "host").unwrap().is_empty());
+        let all = text.replace("# yield", "yield").replace("# slice", "slice");
+        let all = all.replace("# governor", "governor").replace("# high", "high").replace("# low", "low");
+        assert_eq!((of(&all, "host").unwrap().len(), of(&all, "guest").unwrap().len()), (2, 3));
     }
 }

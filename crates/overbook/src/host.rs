@@ -11,9 +11,10 @@ use std::sync::atomic::AtomicBool;
 
 /// Options of both.
 #[derive(Args)]
+#[command(next_help_heading = "Metrics")]
 pub struct Common {
     /// Answer Prometheus at this address, loopback's by default (docs/metrics.md)
-    #[arg(long, value_name = "ADDR", num_args = 0..=1, default_missing_value = "127.0.0.1:9836")]
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "127.0.0.1:9836", value_parser = address)]
     metrics: Option<SocketAddr>,
 }
 
@@ -22,6 +23,10 @@ impl Common {
     pub fn start(&self) -> Result<()> {
         self.metrics.map_or(Ok(()), overbook_observe::metrics::serve)
     }
+}
+
+fn address(text: &str) -> Result<SocketAddr, String> {
+    text.parse().map_err(|_| "an address and a port belong here, as in 127.0.0.1:9836".into())
 }
 
 #[derive(Args)]

@@ -3,18 +3,24 @@
 
 mod results;
 
+use crate::variants;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use overbook_host::output::{Stdout, note};
+use overbook_host::values::number;
 use overbook_kernels::{Cache, Kernel, Want};
 use overbook_lab::protocol::{Soak, Task};
 use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
-use overbook_lab::{Scenario, trial};
+use overbook_lab::trial;
+use overbook_report::format::signed;
 use overbook_report::schema::Report;
 use overbook_report::{compare, json, summary, table};
 use results::Results;
 use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,8 +44,8 @@ pub enum Lab {
     Observe(ObserveArgs),
     /// List kernels: which there are, and why others will not do
     Kernels {
-        /// Fetch the kernels of these series (6.18, 7.2) first
-        #[arg(long)]
+        /// Fetch the kernel of this series (6.18, 7.2) or release first; repeat it for more kernels
+        #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
     },
     /// Compare the medians of two JSON reports
@@ -49,7 +55,7 @@ pub enum Lab {
         /// Second report
         b: PathBuf,
         /// Fail if any median differs by more than this many per cent
-        #[arg(long, value_name = "PERCENT")]
+        #[arg(long, value_name = "PERCENT", value_parser = number(0.0, 1e6))]
         within: Option<f64>,
     },
 }
@@ -89,10 +95,10 @@ pub struct Run {
     #[arg(long, value_name = "SCENARIO")]
     variants_of: Option<PathBuf>,
     /// Seed, instead of the scenario's
-    #[arg(long)]
+    #[arg(long, value_parser = number(0, i64::MAX as u64))]
     seed: Option<u64>,
     /// Repetitions, instead of the scenario's
-    #[arg(long)]
+    #[arg(long, value_name = "NUMBER", value_parser = number(1u32, 1000))]
     repetitions: Option<u32>,
     #[command(flatten)]
     kernel: KernelChoice,
@@ -100,7 +106,7 @@ pub struct Run {
     #[arg(long, value_enum, default_value = "auto")]
     accel: Execution,
     /// Machines at a time [default: the CPUs of this machine]
-    #[arg(long, short)]
+    #[arg(long, short, value_name = "NUMBER", value_parser = number(1usize, 64))]
     jobs: Option<usize>,
     /// Folder for NAME.json of every scenario and one report.html
     #[arg(long, short, default_value = "lab-results")]
@@ -113,16 +119,16 @@ pub struct Run {
 #[derive(Args)]
 pub struct SoakArgs {
     /// Rounds; one takes about a second of model time
-    #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, default_value_t = 20, value_parser = number(1u32, 100_000))]
     rounds: u32,
     /// Kills and CPU hotplugs in between; each takes some 20 s of model time, for the loads that follow
-    #[arg(long, default_value_t = 2)]
+    #[arg(long, default_value_t = 2, value_parser = number(0u32, 100_000))]
     reloads: u32,
     /// CPUs of the host; the fewer, the faster is an emulated one
-    #[arg(long, default_value_t = 4, value_parser = clap::value_parser!(u32).range(2..=16))]
+    #[arg(long, default_value_t = 4, value_parser = number(2u32, 16))]
     cpus: u32,
     /// Seed of every random choice
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_parser = number(0, i64::MAX as u64))]
     seed: u64,
     #[command(flatten)]
     kernel: KernelChoice,
@@ -134,7 +140,7 @@ pub struct SoakArgs {
 impl SoakArgs {
     fn run(&self) -> Result<()> {
         let soak = Soak { rounds: self.rounds, reloads: self.reloads, cpus: self.cpus };
-        tell(Task::Soak(soak), self.seed, &self.kernel, self.accel, &mut |text| println!("{text}"))
+        tell(Task::Soak(soak), self.seed, &self.kernel, self.accel, &mut show)
     }
 }
 
@@ -149,7 +155,7 @@ pub struct GuestArgs {
 
 impl GuestArgs {
     fn run(&self) -> Result<()> {
-        tell(Task::GuestCheck, 1, &self.kernel, self.accel, &mut |text| println!("{text}"))
+        tell(Task::GuestCheck, 1, &self.kernel, self.accel, &mut show)
     }
 }
 
@@ -167,19 +173,26 @@ pub struct ObserveArgs {
 
 impl ObserveArgs {
     fn run(&self) -> Result<()> {
-        // Found before a machine is booted for it.
-        let folder = self.output.parent().filter(|dir| !dir.as_os_str().is_empty());
-        results::check_room(folder.unwrap_or(Path::new(".")))?;
+        // Found out before minutes are spent.
+        let mut file =
+            File::create(&self.output).with_context(|| format!("cannot write {}", self.output.display()))?;
         let mut recording = String::new();
         tell(Task::Observe, 1, &self.kernel, self.accel, &mut |text| match text.starts_with('{') {
-            true => recording += &format!("{text}\n"),
-            false => println!("{text}"),
+            true => {
+                recording += &format!("{text}\n");
+                Ok(())
+            }
+            false => show(text),
         })?;
-        std::fs::write(&self.output, recording)
+        file.write_all(recording.as_bytes())
             .with_context(|| format!("cannot write {}", self.output.display()))?;
-        println!("snapshots: {}", self.output.display());
+        writeln!(Stdout, "snapshots: {}", self.output.display())?;
         Ok(())
     }
+}
+
+fn show(text: &str) -> Result<()> {
+    Ok(writeln!(Stdout, "{text}")?)
 }
 
 /// Runs a task that only says how it goes.
@@ -188,14 +201,21 @@ fn tell(
     seed: u64,
     kernel: &KernelChoice,
     accel: Execution,
-    say: &mut dyn FnMut(&str),
+    say: &mut dyn FnMut(&str) -> Result<()>,
 ) -> Result<()> {
     let cache = Cache::open_default()?;
     let kernel = kernel.resolve(&cache)?;
     let interrupted = interruption()?;
     let accel = choose(accel, &kernel, &cache, &interrupted)?;
-    println!("kernel {} ({}), {}", kernel.release, kernel.origin, accel.name());
-    overbook_lab::soak::run(task, seed, &kernel, accel, &interrupted, say)
+    writeln!(Stdout, "kernel {} ({}), {}", kernel.release, kernel.origin, accel.name())?;
+    // The machine goes on where nobody reads.
+    let mut said = Ok(());
+    overbook_lab::soak::run(task, seed, &kernel, accel, &interrupted, &mut |text| {
+        if said.is_ok() {
+            said = say(text);
+        }
+    })?;
+    said
 }
 
 impl Lab {
@@ -214,15 +234,15 @@ impl Lab {
 
 fn check(files: &[PathBuf]) -> Result<()> {
     for file in files {
-        let (scenario, _) = Scenario::read(file)?;
-        println!("{}: fine ({})", file.display(), scenario.title);
+        let scenario = variants::read(file, None)?;
+        writeln!(Stdout, "{}: fine ({})", file.display(), scenario.title)?;
     }
     Ok(())
 }
 
 fn kernels(fetch: &[String]) -> Result<()> {
     let cache = Cache::open_default()?;
-    let mut say = |text: &str| eprintln!("{text}");
+    let mut say = |text: &str| note(text);
     let mut failure = None;
     for series in fetch {
         let want = Want { series: Some(series.clone()), ..Want::default() };
@@ -238,13 +258,16 @@ fn kernels(fetch: &[String]) -> Result<()> {
         };
         vec![row.release, row.origin, verdict]
     });
-    println!("{}", table::plain(&["kernel", "origin", "suitable"], 3, rows));
+    writeln!(Stdout, "{}", table::plain(&["kernel", "origin", "suitable"], 3, rows))?;
     failure.map_or(Ok(()), Err)
 }
 
 fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
     let comparison = compare::compare(&json::read(a)?, &json::read(b)?);
-    print!("{}", compare::render(&comparison));
+    if comparison.pairs.is_empty() {
+        bail!("these reports have no variant of the same VMs in common: there is nothing to compare");
+    }
+    write!(Stdout, "{}", compare::render(&comparison))?;
     if let Some(limit) = within {
         let beyond = comparison
             .pairs
@@ -252,14 +275,11 @@ fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
             .find(|pair| pair.change_percent().is_nan() || pair.change_percent().abs() > limit);
         if let Some(pair) = beyond {
             bail!(
-                "{} of {} differs by {:+.2} %, more than {limit} %",
+                "{} of {} differs by {} %, more than {limit} %",
                 pair.variant,
                 pair.group,
-                pair.change_percent()
+                signed(pair.change_percent(), 2)
             );
-        }
-        if comparison.pairs.is_empty() {
-            bail!("the reports have nothing in common");
         }
     }
     Ok(())
@@ -284,7 +304,7 @@ impl KernelChoice {
             other => (None, other.clone()),
         };
         let want = Want { series, image, modules: self.modules.clone() };
-        overbook_kernels::resolve(&want, cache, &mut |text| eprintln!("{text}"))
+        overbook_kernels::resolve(&want, cache, &mut |text| note(text))
     }
 }
 
@@ -303,7 +323,7 @@ fn choose(wanted: Execution, kernel: &Kernel, cache: &Cache, interrupted: &Atomi
     let best = trial::best(kernel, &dir, &cache.dir().join("trial"), interrupted);
     let _ = std::fs::remove_dir_all(&dir);
     let (accel, why) = best?;
-    eprintln!("execution: {} ({why})", accel.name());
+    note(format_args!("execution: {} ({why})", accel.name()));
     Ok(accel)
 }
 
@@ -311,16 +331,20 @@ fn choose(wanted: Execution, kernel: &Kernel, cache: &Cache, interrupted: &Atomi
 fn why_failed(report: &Report) -> Option<String> {
     let whole = report.failure.as_ref().map(|failure| failure.reason.clone());
     let why = whole.or_else(|| summary::failed(report).into_iter().next())?;
-    // A verifier's log stands above.
-    let last = why.rsplit(" | ").next().unwrap_or(&why);
-    Some(format!("{}: {last}", report.scenario.name))
+    Some(format!("{}: {}", report.scenario.name, sentence(&why)))
+}
+
+/// The sentence in what a scheduler said last: its own, else the last one. A verifier's log stands above.
+fn sentence(why: &str) -> &str {
+    let own = why.rsplit(" | ").find_map(|line| line.strip_prefix("overbook: "));
+    own.or_else(|| why.rsplit(" | ").next()).unwrap_or(why).trim()
 }
 
 impl Run {
     fn run(&self) -> Result<()> {
         // All mistakes in files come before the first minute is spent.
         for file in &self.scenarios {
-            Scenario::read_with(file, self.variants_of.as_deref())?;
+            variants::read(file, self.variants_of.as_deref())?;
         }
         let named = |file| (run::name(file, self.variants_of.as_deref()), file);
         results::check_names(&self.scenarios.iter().map(|file| named(file.as_path())).collect::<Vec<_>>())?;
@@ -331,12 +355,19 @@ impl Run {
         let kernel = self.kernel.resolve(&cache)?;
         let interrupted = interruption()?;
         let accel = choose(self.accel, &kernel, &cache, &interrupted)?;
-        eprintln!("kernel {} ({}), {}, QEMU {emulator}", kernel.release, kernel.origin, accel.name());
+        note(format_args!(
+            "kernel {} ({}), {}, QEMU {emulator}",
+            kernel.release,
+            kernel.origin,
+            accel.name()
+        ));
         let (results, mut failed) = self.run_all(results, &kernel, accel, &interrupted);
         let reports = results.all();
-        if !reports.is_empty() {
-            println!("report: {}", results.page().display());
-        }
+        // Who has closed the output has the files, and a failure still is one.
+        let said = match reports.is_empty() {
+            true => Ok(()),
+            false => show(&format!("report: {}", results.page().display())),
+        };
         if interrupted.load(Ordering::Relaxed) {
             let lost = failed.iter().filter(|why| why.contains(" is lost: ")).map(|why| format!("; {why}"));
             let kept = kept(&results, self.scenarios.len()) + &lost.collect::<String>();
@@ -348,7 +379,7 @@ impl Run {
             let all = self.scenarios.len();
             bail!("{} of {all} scenarios failed: {}", failed.len(), failed.join("; "));
         }
-        Ok(())
+        said
     }
 
     /// Runs all scenarios, some at a time; keeps and prints what each measured as it ends. With icount, what runs beside
@@ -362,7 +393,7 @@ impl Run {
     ) -> (Results, Vec<String>) {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let jobs = match accel {
-            Accel::Icount => self.jobs.unwrap_or(cpus).clamp(1, 64),
+            Accel::Icount => self.jobs.unwrap_or(cpus),
             // These measure against the real clock and would disturb each other.
             _ => 1,
         };
@@ -377,10 +408,10 @@ impl Run {
                         let outcome = self.run_one(file, kernel, accel, interrupted, &bars);
                         let Ok(mut ended) = ended.lock() else { return };
                         let (results, printer, failed) = &mut *ended;
-                        let text = outcome.as_ref().map_or_else(|_| String::new(), |r| table::render(r));
+                        let text = outcome.as_ref().map_or_else(|_| String::new(), table::render);
                         // Kept before it is printed: nobody may be there to read.
                         let kept = outcome.and_then(|report| {
-                            results.keep(nth, report, &mut |text| bars.suspend(|| eprintln!("{text}")))
+                            results.keep(nth, report, &mut |text| bars.suspend(|| note(text)))
                         });
                         failed.extend(kept.err().map(|e| format!("{e:#}")));
                         bars.suspend(|| printer.add(nth, text));
@@ -455,9 +486,10 @@ impl Printer {
     }
 }
 
+/// Results are written to files as well, so a closed output is no failure.
 fn print(text: &str) {
     if !text.is_empty() {
-        println!("{text}");
+        let _ = show(text);
     }
 }
 
@@ -472,8 +504,21 @@ impl Progress<'_> {
         self.bar.set_position((share * 1000.0) as u64);
         self.bar.set_message(text.to_string());
         if self.bar.is_hidden() && self.said != text {
-            eprintln!("{}: {text}", self.bar.prefix());
+            note(format_args!("{}: {text}", self.bar.prefix()));
             self.said = text.into();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_a_schedulers_last_words_the_reason_is_kept() {
+        let why = "the scheduler failed (exit status: 1): 12: (85) call x | overbook: the kernel refuses it | Caused by | ";
+        assert_eq!(sentence(why), "the kernel refuses it");
+        assert_eq!(sentence("vCPU 1: triple fault"), "vCPU 1: triple fault");
+        assert_eq!(sentence("variant a: the scheduler failed: one | two"), "two");
     }
 }

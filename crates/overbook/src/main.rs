@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook`: semantics-aware vCPU scheduling for oversubscribed KVM hosts.
 
+// These panic where nobody reads, or the disk is full: see overbook_host::output.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
 mod bench;
 mod check;
 mod config;
@@ -10,8 +13,13 @@ mod host;
 mod lab;
 mod report;
 mod top;
+mod variants;
 
+use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
+use overbook_host::output::{Stdout, is_closed, note};
+use std::ffi::OsString;
+use std::io::Write;
 use std::process::ExitCode;
 
 /// Version and commit.
@@ -58,14 +66,28 @@ fn main() -> ExitCode {
     if overbook_lab::agent::is_init() {
         overbook_lab::agent::main();
     }
-    let arguments = match config::with_defaults(std::env::args_os().collect()) {
-        Ok(arguments) => arguments,
+    let outcome = run().and_then(|()| Ok(Stdout.flush()?));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) if is_closed(&e) => end_as_by_sigpipe(),
         Err(e) => {
-            eprintln!("overbook: {e:#}");
-            return ExitCode::FAILURE;
+            note(format_args!("overbook: {e:#}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run() -> Result<()> {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(config::with_defaults(&arguments, Cli::command())?) {
+        Ok(cli) => cli,
+        Err(e) => {
+            if let Some(file) = config::service_options(&arguments).filter(|_| e.use_stderr()) {
+                note(format_args!("{file} holds options of this service, and this is wrong:"));
+            }
+            e.exit()
         }
     };
-    let cli = Cli::parse_from(arguments);
     let level = match cli.verbose {
         0 => "warn",
         1 => "info",
@@ -74,7 +96,7 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
         .format_timestamp(None)
         .init();
-    let outcome = match cli.command {
+    match cli.command {
         Command::Host(options) => options.run(),
         Command::Guest(options) => options.run(),
         Command::Check => check::run(),
@@ -85,12 +107,89 @@ fn main() -> ExitCode {
         Command::Bench(bench) => bench.run(),
         Command::Vm => overbook_vmm::serve(),
         Command::GuestKeeper => overbook_guest::keeper::serve(),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(e) => {
-            eprintln!("overbook: {e:#}");
-            ExitCode::FAILURE
+    }
+}
+
+/// Whoever read the output has had enough: ends as any tool does then, once all that was held has been let go.
+fn end_as_by_sigpipe() -> ExitCode {
+    // SAFETY: plain system calls; the default action takes no code of ours.
+    unsafe {
+        libc::signal(libc::SIGPIPE, libc::SIG_DFL);
+        libc::raise(libc::SIGPIPE);
+    }
+    // Only where the signal is blocked.
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::{Arg, Command};
+
+    /// All commands that do something, each with the words that lead to it; hidden ones too.
+    fn leaves(command: &Command, words: &[String]) -> Vec<(Vec<String>, Command)> {
+        if command.get_subcommands().next().is_none() {
+            return vec![(words.to_vec(), command.clone())];
+        }
+        let below = |sub: &Command| leaves(sub, &[words, &[sub.get_name().to_string()]].concat());
+        command.get_subcommands().flat_map(below).collect()
+    }
+
+    #[test]
+    fn the_walk_tries_every_command() {
+        let lines = include_str!("../tests/data/walk.txt");
+        for (words, _) in leaves(&Cli::command(), &[]) {
+            let name = words.join(" ");
+            let tried = |line: &str| line.trim_start_matches('!').strip_prefix(&name).is_some_and(ends_word);
+            assert!(lines.lines().any(tried), "tests/data/walk.txt does not try `{name}`");
+        }
+    }
+
+    fn ends_word(rest: &str) -> bool {
+        rest.is_empty() || rest.starts_with(' ')
+    }
+
+    fn takes_value(arg: &&Arg) -> bool {
+        arg.get_long().is_some() && arg.get_action().takes_values()
+    }
+
+    #[test]
+    fn wrong_values_are_refused_in_words_that_people_use() {
+        let mut tried = 0;
+        for (words, command) in leaves(&Cli::command(), &["overbook".into()]) {
+            for arg in command.get_arguments().filter(takes_value) {
+                let option = format!("--{}=no-such-thing", arg.get_long().unwrap_or_default());
+                let Err(why) = Cli::try_parse_from(words.iter().chain([&option])) else { continue };
+                let said = why.to_string();
+                for jargon in ["invalid digit", "float literal", "u32", "u64", "usize", "syntax"] {
+                    assert!(!said.contains(jargon), "{words:?} {option}: {said}");
+                }
+                tried += 1;
+            }
+        }
+        assert!(tried > 40, "{tried}");
+    }
+
+    #[test]
+    fn no_number_is_without_bounds() {
+        for (words, command) in leaves(&Cli::command(), &["overbook".into()]) {
+            for arg in command.get_arguments().filter(takes_value) {
+                let numeric = |value: &str| {
+                    let option = format!("--{}={value}", arg.get_long().unwrap_or_default());
+                    let outcome = Cli::try_parse_from(words.iter().chain([&option]));
+                    outcome.is_ok()
+                };
+                // What takes a number but no text takes neither of these, which panic where a duration is made of them.
+                if numeric("1") && !numeric("no-such-thing") {
+                    for beyond in ["nan", "inf", "-1", "1e30"] {
+                        assert!(
+                            !numeric(beyond),
+                            "{words:?} --{} takes {beyond}",
+                            arg.get_long().unwrap_or_default()
+                        );
+                    }
+                }
+            }
         }
     }
 }

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook report`: what this host wastes in spins, before anything is changed.
 
-use crate::top::{SpinGap, seconds};
+use crate::top::SpinGap;
 use anyhow::{Context, Result};
 use clap::Args;
-use overbook_observe::report::Report;
-use overbook_observe::snapshot::read_recording;
+use overbook_host::output::{Stdout, note};
+use overbook_host::values::duration;
+use overbook_observe::report::{Origin, Report};
+use overbook_observe::snapshot::{beginnings, read_recording};
 use overbook_observe::{Snapshot, Window};
 use std::fs::File;
 use std::io::Write;
@@ -15,7 +17,7 @@ use std::time::Duration;
 #[derive(Args)]
 pub struct ReportArgs {
     /// Length of the window
-    #[arg(long, default_value_t = 60.0)]
+    #[arg(long, default_value_t = 60.0, value_parser = overbook_host::values::seconds)]
     seconds: f64,
     /// Print JSON
     #[arg(long)]
@@ -32,25 +34,30 @@ pub struct ReportArgs {
 
 impl ReportArgs {
     pub fn run(self) -> Result<()> {
-        let length = seconds(self.seconds, "--seconds")?;
-        let (snapshots, blind) = match &self.from {
-            Some(file) => (read_recording(file)?, None),
-            None => self.watch(length)?,
+        let length = duration(self.seconds);
+        let (snapshots, origin) = match &self.from {
+            Some(file) => (read_recording(file)?, Origin::Recording),
+            None => (self.watch(length)?, Origin::here()),
         };
-        let (Some(first), Some(last)) = (snapshots.first(), snapshots.last()) else {
+        let beginnings = beginnings(&snapshots);
+        if beginnings.len() > 1 {
+            note(format_args!("{} recordings are in this file: this is the last one", beginnings.len()));
+        }
+        let begin = beginnings.last().copied().unwrap_or(0);
+        let (Some(first), Some(last)) = (snapshots.get(begin), snapshots.last()) else {
             anyhow::bail!("the recording is empty");
         };
-        let report = Report::new(Window::between(first, last), blind);
+        let report = Report::new(Window::between(first, last), origin);
         if self.json {
-            println!("{}", serde_json::to_string_pretty(&report)?);
+            writeln!(Stdout, "{}", serde_json::to_string_pretty(&report)?)?;
         } else {
-            print!("{}", report.text());
+            write!(Stdout, "{}", report.text())?;
         }
         Ok(())
     }
 
     /// Snapshots at the ends of a window, and in between if they are recorded.
-    fn watch(&self, length: Duration) -> Result<(Vec<Snapshot>, Option<String>)> {
+    fn watch(&self, length: Duration) -> Result<Vec<Snapshot>> {
         let mut record = match &self.record {
             Some(file) => {
                 Some(File::create(file).with_context(|| format!("cannot write {}", file.display()))?)
@@ -64,11 +71,12 @@ impl ReportArgs {
         loop {
             let snapshot = observer.snapshot()?;
             if let Some(file) = &mut record {
-                writeln!(file, "{}", serde_json::to_string(&snapshot)?)?;
+                writeln!(file, "{}", serde_json::to_string(&snapshot)?)
+                    .context("cannot write the recording: is the disk full?")?;
             }
             snapshots.push(snapshot);
             if left.is_zero() {
-                return Ok((snapshots, observer.blind));
+                return Ok(snapshots);
             }
             std::thread::sleep(step.min(left));
             left = left.saturating_sub(step);

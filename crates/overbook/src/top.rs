@@ -3,10 +3,12 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use overbook_observe::report::short;
+use overbook_host::values::{duration, number};
+use overbook_observe::report::{count, known, short};
 use overbook_observe::snapshot::read_recording;
-use overbook_observe::window::{VcpuRow, VmRow, percent};
+use overbook_observe::window::{VcpuRow, VmRow, falling, percent};
 use overbook_observe::{Observer, Snapshot, Window};
+use overbook_report::format::{NONE, fixed};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -19,8 +21,8 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Top {
-    /// Seconds between two looks (0.1 to 3600)
-    #[arg(long, short, default_value_t = 1.0)]
+    /// Seconds between two looks
+    #[arg(long, short, default_value_t = 1.0, value_parser = overbook_host::values::seconds)]
     interval: f64,
     /// Show what `overbook report --record` has written, instead of this host
     #[arg(long, value_name = "FILE")]
@@ -33,7 +35,7 @@ pub struct Top {
 #[derive(Args)]
 pub struct SpinGap {
     /// PAUSE exits no further apart than this are one spin, in µs (an emulated CPU is slower)
-    #[arg(long, hide = true, default_value_t = 20)]
+    #[arg(long, hide = true, default_value_t = 20, value_parser = number(1u64, 1_000_000))]
     spin_gap_us: u64,
 }
 
@@ -59,17 +61,9 @@ impl Source {
     }
 }
 
-/// Seconds as a duration, within what makes sense.
-pub fn seconds(value: f64, option: &str) -> Result<Duration> {
-    if !(0.1..=86_400.0).contains(&value) {
-        bail!("{option} {value} is out of range: choose from 0.1 to 86400 seconds");
-    }
-    Ok(Duration::from_secs_f64(value))
-}
-
 impl Top {
     pub fn run(self) -> Result<()> {
-        let interval = seconds(self.interval, "--interval")?;
+        let interval = duration(self.interval);
         let mut source = match &self.from {
             Some(file) => Source::Recording(read_recording(file)?.into_iter()),
             None => Source::Host(Box::new(self.gap.observer())),
@@ -77,13 +71,8 @@ impl Top {
         if !std::io::stdout().is_terminal() {
             bail!("this is no terminal: `overbook report` prints the same as text or JSON");
         }
-        let blind = match &source {
-            Source::Host(observer) => observer.blind.clone(),
-            Source::Recording(_) => None,
-        };
         let before = source.next()?.context("the recording is empty")?;
-        let mut view =
-            View { window: Window::between(&before, &before), last: before, blind, ..View::default() };
+        let mut view = View { window: Window::between(&before, &before), last: before, ..View::default() };
         let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
         let outcome = view.run(&mut terminal, &mut source, interval);
         ratatui::restore();
@@ -96,7 +85,6 @@ impl Top {
 struct View {
     window: Window,
     last: Snapshot,
-    blind: Option<String>,
     table: TableState,
     /// Process of the VM that is looked into.
     inside: Option<i32>,
@@ -151,9 +139,12 @@ impl View {
             due = Instant::now() + interval;
             match source.next()? {
                 Some(now) => {
-                    self.window = Window::between(&self.last, &now);
+                    // Where another recording begins, there is no window yet.
+                    if now.at_ns >= self.last.at_ns {
+                        self.window = Window::between(&self.last, &now);
+                        self.sort();
+                    }
                     self.last = now;
-                    self.sort();
                 }
                 None => self.over = true,
             }
@@ -185,7 +176,7 @@ impl View {
     fn sort(&mut self) {
         let order = self.order;
         self.window.vms.sort_by(|a, b| match order {
-            Order::Burnt => b.spin.total_cmp(&a.spin),
+            Order::Burnt => falling(a.spin, b.spin),
             Order::Run => b.run.total_cmp(&a.run),
             Order::Steal => b.wait.total_cmp(&a.wait),
             Order::Name => a.name.cmp(&b.name),
@@ -207,19 +198,23 @@ impl View {
             None => frame.render_stateful_widget(vm_table(&self.window.vms), body, &mut self.table),
         }
         let keys = if inside.is_some() { "esc back" } else { "↑↓ choose   enter vCPUs   s sort" };
-        frame.render_widget(Line::from(format!(" {keys}   q quit")).style(Style::new().reversed()), foot);
+        let unit = format!("run, wait, burnt: CPUs   {NONE}: not known");
+        frame.render_widget(
+            Line::from(format!(" {keys}   q quit   {unit}")).style(Style::new().reversed()),
+            foot,
+        );
     }
 
     fn head(&self) -> Text<'static> {
         let window = &self.window;
-        let (run, wait, burnt) =
-            (window.sum(|vm| vm.run), window.sum(|vm| vm.wait), window.sum(|vm| vm.spin));
+        let (run, wait) = (window.sum(|vm| vm.run), window.sum(|vm| vm.wait));
         let vcpus: usize = window.vms.iter().map(|vm| vm.vcpus.len()).sum();
-        let spins = match &self.blind {
-            Some(why) => format!("spins cannot be seen: {why}"),
-            None => format!(
-                "{burnt:.2} CPUs are burnt in spins ({:.1} % of what VMs get), by {}",
-                percent(burnt, run),
+        let spins = match window.burnt() {
+            None => format!("spins cannot be seen: {}", window.blind.as_deref().unwrap_or_default()),
+            Some(burnt) => format!(
+                "{} CPUs are burnt in spins ({} % of what VMs get), by {}",
+                fixed(burnt, 2),
+                fixed(percent(burnt, run), 1),
                 self.order.name()
             ),
         };
@@ -231,10 +226,12 @@ impl View {
             ))
             .style(Style::new().add_modifier(Modifier::BOLD)),
             Line::from(format!(
-                "{} VMs, {vcpus} vCPUs want {:.2} CPUs and get {run:.2}; {:.0} % of what they want is steal",
-                window.vms.len(),
-                run + wait,
-                percent(wait, run + wait)
+                "{}, {} want {} CPUs and get {}; {} % of what they want is steal",
+                count(window.vms.len(), "VM"),
+                count(vcpus, "vCPU"),
+                fixed(run + wait, 2),
+                fixed(run, 2),
+                fixed(percent(wait, run + wait), 0)
             )),
             Line::from(spins),
         ])
@@ -251,14 +248,14 @@ fn vm_table(vms: &[VmRow]) -> Table<'static> {
             short(&vm.name, 20),
             vm.pid.to_string(),
             vm.vcpus.len().to_string(),
-            format!("{:.2}", vm.run),
-            format!("{:.2}", vm.wait),
-            format!("{:.1} %", vm.steal_percent()),
-            format!("{:.2}", vm.spin),
-            format!("{:.0}", vm.spins),
-            format!("{:.0}", vm.yields),
-            format!("{:.0} %", vm.yields_ok_percent),
-            format!("{:.0}", vm.delivered),
+            fixed(vm.run, 2),
+            fixed(vm.wait, 2),
+            format!("{} %", fixed(vm.steal_percent(), 1)),
+            known(vm.spin, 2),
+            known(vm.spins, 0),
+            known(vm.yields, 0),
+            vm.yields_ok_percent.map_or(NONE.into(), |ok| format!("{} %", fixed(ok, 0))),
+            known(vm.delivered, 0),
         ])
     });
     let widths = [20, 8, 5, 7, 7, 8, 7, 9, 9, 6, 10].map(Constraint::Length);
@@ -284,8 +281,12 @@ fn about_vm(vm: &VmRow) -> Text<'static> {
     let tiers = if tiers.is_empty() { "known only to `overbook host`".into() } else { tiers.join("  ") };
     Text::from(vec![
         Line::from(format!(
-            "{} [{}]: run {:.2}, wait {:.2}, burnt {:.2} CPUs",
-            vm.name, vm.pid, vm.run, vm.wait, vm.spin
+            "{} [{}]: runs {} CPUs, waits for {}, burns {}",
+            vm.name,
+            vm.pid,
+            fixed(vm.run, 2),
+            fixed(vm.wait, 2),
+            known(vm.spin, 2)
         )),
         Line::from(format!("boosts by tier: {tiers}")),
     ])
@@ -295,11 +296,11 @@ fn vcpu_table(vm: &VmRow) -> Table<'static> {
     let row = |vcpu: &VcpuRow| {
         Row::new([
             vcpu.id.to_string(),
-            format!("{:.2}", vcpu.run),
-            format!("{:.2}", vcpu.wait),
-            format!("{:.2}", vcpu.spin),
-            format!("{:.0}", vcpu.spins),
-            format!("{:.0}", vcpu.boosts),
+            fixed(vcpu.run, 2),
+            fixed(vcpu.wait, 2),
+            known(vcpu.spin, 2),
+            known(vcpu.spins, 0),
+            known(vcpu.boosts, 0),
         ])
     };
     let widths = [6, 7, 7, 7, 9, 9].map(Constraint::Length);

@@ -17,6 +17,50 @@ fn complaint(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     said[0].to_string()
 }
 
+/// What clap says of arguments that it refuses.
+fn refusal(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_overbook")).args(arguments).output().unwrap();
+    assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    text.lines().next().unwrap_or_default().to_string()
+}
+
+#[test]
+fn values_are_refused_in_words() {
+    for (arguments, expected) in [
+        (&["lab", "run", ALONE, "--repetitions", "0"][..], "a number from 1 to 1000 belongs here"),
+        (&["lab", "run", ALONE, "--repetitions", "x"], "a number from 1 to 1000 belongs here"),
+        (&["bench", "--vms", "none"], "a number from 1 to 64 belongs here"),
+        (&["host", "--metrics", "here"], "as in 127.0.0.1:9836"),
+    ] {
+        let said = refusal(arguments);
+        assert!(said.starts_with("error: invalid value") && said.ends_with(expected), "{said}");
+    }
+}
+
+fn help(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_overbook")).args(arguments).arg("--help").output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn help_says_what_belongs_together() {
+    for command in ["host", "guest"] {
+        let help = help(&[command]);
+        let (_, metrics) = help.split_once("\nMetrics:\n").expect("a heading of its own");
+        assert!(metrics.trim_start().starts_with("--metrics"), "{metrics}");
+    }
+    assert!(help(&["lab", "kernels"]).contains("repeat it"));
+}
+
+#[test]
+fn defaults_of_a_service_are_named_where_one_is_wrong() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
+    command.args(["host", "--nonsense"]).env("INVOCATION_ID", "1").env("OPTIONS", "--nonsense");
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(said.starts_with("/etc/default/overbook-host") && said.contains("--nonsense"), "{said}");
+}
+
 #[test]
 fn bad_scenarios_are_named_with_their_line() {
     let dir = TempDir::new().unwrap();
@@ -65,8 +109,6 @@ fn results_have_a_place_before_anything_is_booted() {
     assert!(said.contains("would both write alone.json"), "{said}");
     let said = complaint(&["lab", "run", ALONE, "--output", "/proc/self"], &[("PATH", &path)]);
     assert!(said.contains("cannot write to /proc/self"), "{said}");
-    let said = complaint(&["lab", "observe", "--output", "/proc/self/x"], &[("PATH", &path)]);
-    assert!(said.contains("cannot write to /proc/self"), "{said}");
 }
 
 /// A stand-in for the emulator is enough where nothing is booted. Returns the search path with it.
@@ -99,7 +141,7 @@ fn vm_processes_are_for_their_parents() {
 
 #[test]
 fn bad_windows_and_recordings_are_refused() {
-    assert!(complaint(&["report", "--seconds", "0"], &[]).contains("choose from 0.1 to 86400 seconds"));
+    assert!(refusal(&["report", "--seconds", "0"]).contains("a number from 0.1 to 86400 belongs here"));
     assert!(complaint(&["top", "--from", "/dev/null"], &[]).contains("no terminal"));
     assert!(complaint(&["report", "--from", "/dev/null"], &[]).contains("the recording is empty"));
     let said = complaint(&["report", "--from", ALONE], &[]);
@@ -119,6 +161,32 @@ fn a_recording_is_reported_as_text_and_json() {
     let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
     assert_eq!(json["vcpus"], 12);
     assert!(json["burnt"].as_f64() > Some(0.0));
+    // Of 4 CPUs, and with two recordings in the file.
+    let used = json["used"].as_f64().unwrap();
+    assert!((3.5..4.1).contains(&used), "{used}");
+}
+
+#[test]
+fn what_a_recording_does_not_know_is_not_told() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("recording");
+    let snapshot = |at: u64| {
+        format!(
+            r#"{{"at_ns":{at},"cpus":4,"scheduler":"EEVDF","vms":{{"7":{{"name":"web","vcpus":{{"0":{{"tid":8,"run_ns":{at},"wait_ns":0}}}}}}}},"overbook":null,"sight":{{"blind":"no BTF"}}}}"#
+        )
+    };
+    std::fs::write(&file, format!("{}\n{}\n", snapshot(1), snapshot(1_000_000_001))).unwrap();
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
+        let output = command.args(["report", "--from"]).arg(&file).args(more).output().unwrap();
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let text = run(&[]);
+    assert!(text.contains("spins cannot be seen: no BTF") && text.contains("Nothing can be said"), "{text}");
+    assert!(!text.contains("nothing to speak of"), "{text}");
+    let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
+    let vm = &json["window"]["vms"][0];
+    assert!(vm["run"].is_number() && vm["spin"].is_null() && vm["yields"].is_null(), "{vm}");
 }
 
 #[test]
@@ -132,7 +200,7 @@ fn defaults_come_from_a_file_and_the_command_line_wins() {
     let said = complaint(&["guest", "--low", "100", "--replay", "/nonexistent"], &config);
     assert!(said.contains("cannot read trace"), "{said}");
     std::fs::write(file, "[guest]\nlow = \n").unwrap();
-    assert!(complaint(&["guest"], &config).contains("overbook.toml: line 2"));
+    assert!(complaint(&["guest"], &config).contains("overbook.toml:2: "));
     assert!(complaint(&["guest"], &[("OVERBOOK_CONFIG", "/nonexistent")]).contains("cannot read defaults"));
 }
 
@@ -147,9 +215,13 @@ fn check_goes_through_every_feature() {
 
 #[test]
 fn nobody_is_told_anything_where_no_scheduler_runs() {
-    for arguments in
-        [&["guest", "--preferred", "0"][..], &["guest", "--status"], &["host", "--switch", "credit"]]
-    {
+    for arguments in [
+        &["guest", "--preferred", "0"][..],
+        &["guest", "--status"],
+        &["guest", "--monitor", "1"],
+        &["host", "--monitor", "1"],
+        &["host", "--switch", "credit"],
+    ] {
         assert!(complaint(arguments, &[]).contains("no scheduler of ours is running"), "{arguments:?}");
     }
     assert!(complaint(&["guest", "--preferred", "9-"], &[]).contains("not a list of CPUs"));

@@ -9,7 +9,10 @@ use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use std::collections::BTreeMap;
+use std::fs;
 use std::mem::MaybeUninit;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 
 pub use exits::exit_name;
 
@@ -78,10 +81,12 @@ impl Probe {
             .open(object)
             .and_then(|mut open| {
                 open.progs.spin_time.set_autoload(spin_times);
+                // Other architectures' events look otherwise.
+                open.progs.vm_exit.set_autoload(cfg!(target_arch = "x86_64"));
                 open.load()
             })
-            .context("the kernel refuses the KVM probes: they need root, BTF (CONFIG_DEBUG_INFO_BTF) and a loaded kvm module")?;
-        skel.attach().context("the KVM probes cannot be attached: is tracefs mounted, and kvm loaded?")?;
+            .with_context(|| why_refused(Path::new("/sys"), is_root()))?;
+        skel.attach().context("the KVM probes cannot be attached: is tracefs mounted?")?;
         Ok(Probe { skel })
     }
 
@@ -126,6 +131,26 @@ impl Probe {
             *counts.exits.entry(exit_name(isa, word32(&key, 4))).or_default() += sum[0];
         }
         Ok(all)
+    }
+}
+
+fn is_root() -> bool {
+    fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// The likeliest reason why the kernel takes no probes.
+fn why_refused(sys: &Path, root: bool) -> &'static str {
+    let kvm = sys.join("module/kvm");
+    if !root {
+        "KVM's probes need root"
+    } else if !sys.join("kernel/btf/vmlinux").exists() {
+        "KVM's probes need a kernel with BTF (CONFIG_DEBUG_INFO_BTF)"
+    } else if !kvm.exists() {
+        "there is no kvm to probe"
+    } else if kvm.join("initstate").exists() && !sys.join("kernel/btf/kvm").exists() {
+        "KVM's probes need a kvm module with BTF (CONFIG_DEBUG_INFO_BTF_MODULES)"
+    } else {
+        "the kernel refuses KVM's probes, although BTF and kvm are there"
     }
 }
 
@@ -174,6 +199,24 @@ mod tests {
         let row = |a: u64, b: u64| [a.to_ne_bytes(), b.to_ne_bytes()].concat();
         assert_eq!(sum_words(&[row(1, 2), row(10, 20)]), [11, 22]);
         assert!(sum_words(&[]).is_empty());
+    }
+
+    #[test]
+    fn a_refusal_names_what_is_missing() {
+        let sys = std::env::temp_dir().join(format!("overbook-probe-{}", std::process::id()));
+        let make = |path: &str| fs::create_dir_all(sys.join(path)).unwrap();
+        let why = |root| why_refused(&sys, root);
+        assert!(why(false).contains("root"));
+        assert!(why(true).contains("CONFIG_DEBUG_INFO_BTF)"));
+        make("kernel/btf/vmlinux");
+        assert!(why(true).contains("no kvm"));
+        make("module/kvm");
+        assert!(why(true).contains("BTF and kvm are there"));
+        make("module/kvm/initstate");
+        assert!(why(true).contains("BTF_MODULES"));
+        make("kernel/btf/kvm");
+        assert!(why(true).contains("BTF and kvm are there"));
+        fs::remove_dir_all(&sys).unwrap();
     }
 
     #[test]

@@ -110,6 +110,7 @@ fn vm(name: &str, pattern: &str, unit: &str, rate: f64, waits: f64, random: &mut
         cpus_used: vcpus.iter().map(|v| v.run_ns as f64).sum::<f64>() / WINDOW_NS as f64,
         entitled_cpus: 2.0,
         kvm: KvmCounters {
+            unseen: false,
             exits: BTreeMap::from([
                 ("pause".into(), tried * 2),
                 ("interrupt".into(), 3100),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Two reports side by side.
 
-use crate::format::three;
+use crate::format::{signed, three};
 use crate::schema::Report;
 use crate::summary::{Row, rows, rows_per_vm};
 use crate::table::plain;
@@ -96,11 +96,11 @@ fn missing(rows: &[Row], others: &[Row], where_: &str) -> Vec<String> {
 
 /// The comparison for a terminal.
 pub fn render(comparison: &Comparison) -> String {
-    let mut text: String =
-        comparison.warnings.iter().map(|w| format!("NOT COMPARABLE BECAUSE {w}\n")).collect();
+    let mut text: String = comparison.warnings.iter().map(|w| format!("CAREFUL: {w}\n")).collect();
     let row = |pair: &Pair| {
         let change = pair.change_percent();
-        let change = if change.is_nan() { crate::format::NONE.into() } else { format!("{change:+.2} %") };
+        let change =
+            if change.is_nan() { crate::format::NONE.into() } else { format!("{} %", signed(change, 2)) };
         vec![pair.variant.clone(), pair.group.clone(), three(pair.a), three(pair.b), change]
     };
     let header = ["variant", "VMs", "first, per s", "second, per s", "change"];

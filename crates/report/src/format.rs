@@ -18,6 +18,22 @@ pub fn time(ns: u64) -> String {
     }
 }
 
+/// A number with so many decimals; what rounds to zero has no sign.
+pub fn fixed(value: f64, decimals: usize) -> String {
+    let text = format!("{value:.decimals$}");
+    match text.strip_prefix('-') {
+        Some(digits) if digits.bytes().all(|b| matches!(b, b'0' | b'.')) => digits.into(),
+        _ => text,
+    }
+}
+
+/// The same with a sign, but for zero.
+pub fn signed(value: f64, decimals: usize) -> String {
+    let text = fixed(value, decimals);
+    let zero = text.bytes().all(|b| matches!(b, b'0' | b'.'));
+    if zero || text.starts_with('-') { text } else { format!("+{text}") }
+}
+
 /// A number with about three significant digits, and no fewer than its integer part has.
 pub fn three(value: f64) -> String {
     match value.abs() {
@@ -29,9 +45,10 @@ pub fn three(value: f64) -> String {
     }
 }
 
-/// A count that may be large: `123`, `45600`, `1.23 M`.
+/// A count that may be large: `123`, `45600`, `1.23 M`; one that nobody knows is no number.
 pub fn count(value: f64) -> String {
     match value.abs() {
+        v if v.is_nan() => NONE.into(),
         v if v >= 1e9 => format!("{} G", three(value / 1e9)),
         v if v >= 1e6 => format!("{} M", three(value / 1e6)),
         v if v < 0.005 => "0".into(),
@@ -41,12 +58,12 @@ pub fn count(value: f64) -> String {
 
 /// A share as per cent.
 pub fn percent(share: Option<f64>) -> String {
-    share.filter(|s| s.is_finite()).map_or_else(|| NONE.into(), |s| format!("{:.1} %", s * 100.0))
+    share.filter(|s| s.is_finite()).map_or_else(|| NONE.into(), |s| format!("{} %", fixed(s * 100.0, 1)))
 }
 
 /// `part` of `whole` as whole per cent.
 pub fn part(part: f64, whole: f64) -> String {
-    if whole > 0.0 { format!("{:.0} %", part / whole * 100.0) } else { NONE.into() }
+    if whole > 0.0 { format!("{} %", fixed(part / whole * 100.0, 0)) } else { NONE.into() }
 }
 
 /// `±0.7 %`.
@@ -103,6 +120,12 @@ mod tests {
         assert_eq!(count(4_200_000.0), "4.20 M");
         assert_eq!(part(1.0, 0.0), NONE);
         assert_eq!(percent(Some(f64::NAN)), NONE);
+        assert_eq!(percent(Some(-0.0001)), "0.0 %");
+        assert_eq!([fixed(-0.004, 2), fixed(-1.5, 1), fixed(-0.0, 0)], ["0.00", "-1.5", "0"]);
+        assert_eq!(
+            [signed(-0.001, 2), signed(0.001, 2), signed(1.0, 1), signed(-1.0, 1)],
+            ["0.00", "0.00", "+1.0", "-1.0"]
+        );
     }
 
     #[test]

@@ -3,16 +3,19 @@
 
 use crate::schema::{Report, SCHEMA};
 use anyhow::{Context, Result, bail};
-use std::io::Write;
+use std::io::{Read, Write};
 use std::path::Path;
 
-/// Writes text whole or not at all.
+/// Writes text whole or not at all; what is no file, as `/dev/stdout` or a pipe, is written to and not replaced.
 ///
 /// # Errors
 /// The folder does not exist, or the disk is full.
 pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> std::io::Result<()> {
+        if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+            return std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
+        }
         let mut file = tempfile::NamedTempFile::new_in(dir)?;
         file.write_all(text.as_bytes())?;
         // A temporary file is private; a report is not.
@@ -23,6 +26,22 @@ pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
         Ok(())
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Largest file that is taken for text of ours; devices never end.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Reads a file that may be anything that a user has named.
+///
+/// # Errors
+/// The system's reason; or it is larger than any file of ours.
+pub fn read_text(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MOST_BYTES).read_to_string(&mut text)?;
+    if text.len() as u64 == MOST_BYTES {
+        return Err(std::io::ErrorKind::FileTooLarge.into());
+    }
+    Ok(text)
 }
 
 /// Writes a report.
@@ -39,7 +58,7 @@ pub fn write(path: &Path, report: &Report) -> Result<()> {
 /// One sentence: no such file, not a report, or one of another schema.
 pub fn read(path: &Path) -> Result<Report> {
     let name = path.display();
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read report {name}"))?;
+    let text = read_text(path).with_context(|| format!("cannot read report {name}"))?;
     let value: serde_json::Value =
         serde_json::from_str(&text).with_context(|| format!("{name} is no JSON file"))?;
     match value.get("schema").and_then(serde_json::Value::as_u64) {
@@ -65,6 +84,19 @@ mod tests {
         let again = read(&path).unwrap();
         let same = serde_json::to_value(&again).unwrap() == serde_json::to_value(&report).unwrap();
         assert!(same, "the report read is not the report written");
+    }
+
+    #[test]
+    fn what_is_no_file_is_not_replaced() {
+        use std::os::unix::fs::FileTypeExt;
+        let dir = tempfile::tempdir().unwrap();
+        // A name of its own for the device, which the test may lose.
+        let path = dir.path().join("full");
+        std::os::unix::fs::symlink("/dev/full", &path).unwrap();
+        let error = format!("{:#}", write_atomically(&path, "text").unwrap_err());
+        assert!(error.contains("cannot write") && error.contains("No space left"), "{error}");
+        assert!(std::fs::metadata(&path).unwrap().file_type().is_char_device());
+        assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
     }
 
     #[test]

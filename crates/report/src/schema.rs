@@ -175,6 +175,9 @@ pub struct VmResult {
 /// What KVM did for one VM.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct KvmCounters {
+    /// Nobody counted, so that the zeros here say nothing: there were no probes.
+    #[serde(default)]
+    pub unseen: bool,
     /// Exits by reason (`pause`, `hlt`, `interrupt`, `msr`, …).
     pub exits: BTreeMap<String, u64>,
     /// Calls of `kvm_vcpu_on_spin`.
@@ -187,6 +190,13 @@ pub struct KvmCounters {
     pub yield_same_rq: u64,
     /// Tried ones whose target was queued elsewhere.
     pub yield_other_rq: u64,
+}
+
+impl KvmCounters {
+    /// Those of a VM that nobody looked at.
+    pub fn unseen() -> KvmCounters {
+        KvmCounters { unseen: true, ..KvmCounters::default() }
+    }
 }
 
 /// What one vCPU did in the window.

@@ -202,7 +202,11 @@ fn row(report: &Report, variant: &str, (group, members): &Group) -> Option<Row> 
         medians(&|run| in_run(run, &|vm| of(vm) as f64) * 1e9 / run.window_ns.max(1) as f64)
     };
     let per_vcpu = |of: fn(&VcpuResult) -> u64| per_vm(&move |vm| vm.vcpus.iter().map(of).sum());
-    let per_kvm = |of: fn(&KvmCounters) -> u64| per_vm(&move |vm| of(&vm.kvm));
+    // What one repetition could not see is no figure of the row.
+    let unseen =
+        runs.iter().any(|run| members.iter().filter_map(|i| run.vms.get(*i)).any(|vm| vm.kvm.unseen));
+    let per_kvm =
+        |of: fn(&KvmCounters) -> u64| if unseen { f64::NAN } else { per_vm(&move |vm| of(&vm.kvm)) };
     Some(Row {
         variant: variant.into(),
         group: group.clone(),
@@ -320,6 +324,11 @@ mod tests {
         assert!((ratio.point - 1.4).abs() < 0.01 && ratio.interval.is_some());
         assert!(rows[1].won_back.unwrap() > 0.7);
         assert_eq!(rows[0].per_second.pause_exits, 50.0);
+        let mut blind = sample();
+        blind.runs.iter_mut().flat_map(|run| &mut run.vms).for_each(|vm| vm.kvm.unseen = true);
+        let row = &super::rows(&blind)[0];
+        assert!(row.per_second.pause_exits.is_nan() && row.per_second.tried.is_nan());
+        assert_eq!(crate::format::count(row.per_second.pause_exits), crate::format::NONE);
         assert_eq!(stats::quantile_ns(&rows[0].wait, 0.5), 1000);
     }
 

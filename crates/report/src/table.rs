@@ -52,7 +52,8 @@ pub fn header(report: &Report) -> String {
         if m.cpu_ips > 0.0 { format!(", {:.0} MIPS per CPU", m.cpu_ips / 1e6) } else { String::new() };
     let emulator = if m.emulator.is_empty() { String::new() } else { format!(", QEMU {}", m.emulator) };
     line("machine", format!("{}{speed}, dilation {}{emulator}", m.accel, s.dilation));
-    line("KVM", format!("{}; PLE: {}; {}", m.kvm_vendor, m.ple, m.apicv));
+    let apicv = if m.apicv.is_empty() { String::new() } else { format!("; {}", m.apicv) };
+    line("KVM", format!("{}; PLE: {}{apicv}", m.kvm_vendor, m.ple));
     line(
         "layout",
         format!(

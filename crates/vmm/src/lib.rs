@@ -8,9 +8,11 @@
 //! * [`load`]: what a guest does, and the parameters of each pattern.
 //! * [`memory`]: guest memory and the counters in it.
 //! * [`machine`]: the KVM machine: memory map, long mode, x2APIC.
+//! * [`kvm`]: what KVM this machine has.
 //! * [`process`]: the VM process and its parent's handle on it.
 
 mod abi;
+pub mod kvm;
 pub mod load;
 pub mod machine;
 pub mod memory;

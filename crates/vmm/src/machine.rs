@@ -38,14 +38,19 @@ pub struct Machine {
     pub tsc_khz: u32,
 }
 
-const NO_KVM: &str = "cannot open /dev/kvm: load kvm_amd or kvm_intel, and run as root or in group kvm";
-
 /// Checks that KVM can be used at all.
 ///
 /// # Errors
 /// It cannot; the message says what to do.
 pub fn check_kvm() -> Result<()> {
-    Kvm::new().map(drop).context(NO_KVM)
+    open().map(drop)
+}
+
+fn open() -> Result<Kvm> {
+    Kvm::new().with_context(|| match crate::kvm::Kvm::detect().is_there() {
+        true => "cannot open /dev/kvm: run as root or in group kvm",
+        false => "cannot open /dev/kvm: this kernel has no KVM, or it is not loaded (kvm_amd or kvm_intel)",
+    })
 }
 
 /// Builds the machine.
@@ -53,7 +58,7 @@ pub fn check_kvm() -> Result<()> {
 /// # Errors
 /// /dev/kvm cannot be used, or lacks what the guests need; the message says which.
 pub fn build(memory: &GuestMemory, count: u32, ple: bool) -> Result<Machine> {
-    let kvm = Kvm::new().context(NO_KVM)?;
+    let kvm = open()?;
     let vm = kvm.create_vm().context("KVM cannot create a VM")?;
     let enable = |cap: u32, arg: u64| {
         let mut request = kvm_enable_cap { cap, ..Default::default() };

@@ -10,7 +10,7 @@ use crate::scenario::{GuestSpec, Scenario};
 use crate::task::{self, now_ns};
 use anyhow::{Context, Result};
 use load::Tasks;
-use overbook_report::schema::{Run, VcpuResult, VmResult};
+use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmResult};
 use settle::Watch;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -118,7 +118,7 @@ fn measure_window(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Th
         cpus_used: sum(|v| v.run_ns),
         entitled_cpus: spec.cpus,
         vcpus,
-        ..VmResult::default()
+        kvm: KvmCounters::unseen(),
     });
     Ok(run)
 }

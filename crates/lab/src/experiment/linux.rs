@@ -9,7 +9,7 @@ use crate::protocol::{Event, GuestCount, GuestOrder};
 use crate::scenario::{Cgroups, LinuxSpec, Scenario, Variant};
 use crate::task::{self, TaskCounts, now_ns};
 use anyhow::{Context, Result};
-use overbook_report::schema::{Run, VcpuResult, VmResult};
+use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmResult};
 use qemu::LinuxVm;
 use std::thread::sleep;
 use std::time::Duration;
@@ -140,7 +140,7 @@ impl Fleet {
                 cpus_used: vcpus.iter().map(|v| v.run_ns).sum::<u64>() as f64 / window_ns as f64,
                 entitled_cpus: self.entitled_cpus[nth],
                 vcpus,
-                ..VmResult::default()
+                kvm: KvmCounters::unseen(),
             });
         }
         run

@@ -17,8 +17,8 @@ pub struct Sample {
     /// Per VM and vCPU.
     tasks: Vec<Vec<TaskCounts>>,
     context_switches: u64,
-    /// Per VM process.
-    kvm: BTreeMap<i32, VmCounts>,
+    /// Per VM process; nothing without probes.
+    kvm: Option<BTreeMap<i32, VmCounts>>,
 }
 
 impl Sample {
@@ -36,7 +36,7 @@ impl Sample {
         }
         let count = |vm: &VmProcess| vm.tids.iter().map(|tid| task::counts(vm.pid(), *tid)).collect();
         let tasks = vms.iter().map(count).collect::<Result<Vec<Vec<TaskCounts>>>>()?;
-        let kvm = probe.map_or_else(|| Ok(BTreeMap::new()), Probe::read)?;
+        let kvm = probe.map(Probe::read).transpose()?;
         Ok(Sample { guests, tasks, context_switches: task::context_switches(), kvm })
     }
 }
@@ -66,17 +66,25 @@ pub fn difference(guests: &[Guest], vms: &[VmProcess], before: &Sample, after: &
             rate: work as f64 * 1e9 / window_ns as f64,
             cpus_used: run_ns as f64 / window_ns as f64,
             entitled_cpus: guest.entitled_cpus,
-            kvm: kvm_counters(before.kvm.get(&vm.pid()), after.kvm.get(&vm.pid())),
+            kvm: kvm_counters(before.kvm.as_ref(), after.kvm.as_ref(), vm.pid()),
             vcpus,
         });
     }
     run
 }
 
-fn kvm_counters(before: Option<&VmCounts>, after: Option<&VmCounts>) -> KvmCounters {
+fn kvm_counters(
+    before: Option<&BTreeMap<i32, VmCounts>>,
+    after: Option<&BTreeMap<i32, VmCounts>>,
+    pid: i32,
+) -> KvmCounters {
+    let (Some(before), Some(after)) = (before, after) else {
+        return KvmCounters::unseen();
+    };
     let none = VmCounts::default();
-    let counts = after.unwrap_or(&none) - before.unwrap_or(&none);
+    let counts = after.get(&pid).unwrap_or(&none) - before.get(&pid).unwrap_or(&none);
     KvmCounters {
+        unseen: false,
         exits: counts.exits,
         on_spin: counts.on_spin,
         yield_tried: counts.yield_tried,

@@ -157,14 +157,61 @@ impl Scenario {
             _ => {}
         }
         for feature in &variant.features {
-            if feature.is_empty() || !feature.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') {
-                return mistake(
-                    &["features"],
-                    format!("{feature:?} is no scheduler feature: they are in capitals"),
-                );
-            }
+            check_feature(feature).map_err(|what| (vec![Key::Name("features")], what))?;
         }
         Ok(())
+    }
+}
+
+/// The kernel's own scheduler's features, of 6.18 and 7.2 together (kernel/sched/features.h).
+const FEATURES: [&str; 29] = [
+    "PLACE_LAG",
+    "PLACE_DEADLINE_INITIAL",
+    "PLACE_REL_DEADLINE",
+    "RUN_TO_PARITY",
+    "PREEMPT_SHORT",
+    "NEXT_BUDDY",
+    "PICK_BUDDY",
+    "CACHE_HOT_BUDDY",
+    "DELAY_DEQUEUE",
+    "DELAY_ZERO",
+    "PARANOID_AVG",
+    "WAKEUP_PREEMPTION",
+    "HRTICK",
+    "HRTICK_DL",
+    "NONTASK_CAPACITY",
+    "TTWU_QUEUE",
+    "SIS_UTIL",
+    "WARN_DOUBLE_CLOCK",
+    "RT_PUSH_IPI",
+    "RT_RUNTIME_SHARE",
+    "LB_MIN",
+    "ATTACH_AGE_LOAD",
+    "WA_IDLE",
+    "WA_WEIGHT",
+    "WA_BIAS",
+    "UTIL_EST",
+    "LATENCY_WARN",
+    "NI_RANDOM",
+    "NI_RATE",
+];
+
+/// A feature that no kernel has would be found out only after the first boot.
+fn check_feature(feature: &str) -> Result<(), String> {
+    let name = feature.strip_prefix("NO_").unwrap_or(feature);
+    if FEATURES.contains(&name) {
+        return Ok(());
+    }
+    Err(format!("{feature:?} is no scheduler feature{}", like(name)))
+}
+
+/// The feature that was meant, or where all of them stand.
+fn like(name: &str) -> String {
+    match FEATURES.iter().find(|feature| strsim::jaro_winkler(feature, name) > 0.9) {
+        Some(feature) => format!("; did you mean {feature}?"),
+        None => {
+            ": /sys/kernel/debug/sched/features of a kernel lists its own, some with NO_ before them".into()
+        }
     }
 }
 
@@ -273,6 +320,14 @@ mod tests {
                 "x.toml:10: `cooperate` needs a [linux]",
             ),
             (GOOD.replace("cpus = 4\n[[", "cpus = 4\nllcs = 3\n[["), "x.toml:4: 4 CPUs do not divide"),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\nfeatures = [\"NO_NEXT_BUDY\"]\n"),
+                "x.toml:10: \"NO_NEXT_BUDY\" is no scheduler feature; did you mean NEXT_BUDDY?",
+            ),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\nfeatures = [\"next_buddy\"]\n"),
+                "x.toml:10: \"next_buddy\" is no scheduler feature: /sys/kernel/debug",
+            ),
         ];
         for (text, expected) in cases {
             let got = complaint(&text);

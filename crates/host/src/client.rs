@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Asks the scheduler of ours that runs on this machine.
+
+use crate::values::duration;
+use anyhow::{Context, Result, anyhow, bail};
+use scx_stats::prelude::StatsClient;
+use serde::de::DeserializeOwned;
+use std::io;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// How long a scheduler may take to load again, after hotplug or an upgrade, before it counts as gone.
+const RELOAD: Duration = Duration::from_secs(10);
+
+/// How often `stop` is looked at.
+const POLL: Duration = Duration::from_millis(100);
+
+/// Connects to the scheduler that runs; `command` starts one.
+///
+/// # Errors
+/// None runs, or this user may not ask it.
+pub fn connect(command: &str) -> Result<StatsClient> {
+    StatsClient::new().connect(None).map_err(|why| {
+        let kind = why.downcast_ref::<io::Error>().map(io::Error::kind);
+        if kind == Some(io::ErrorKind::PermissionDenied) {
+            return anyhow!("this user may not ask the scheduler that runs: run this as root");
+        }
+        anyhow!("no scheduler of ours is running: start one with `{command}`")
+    })
+}
+
+/// Shows statistics every so many seconds until `stop`; lives through a scheduler that loads again.
+///
+/// # Errors
+/// No scheduler runs, or it has ended, or `show` fails.
+pub fn monitor<T: DeserializeOwned>(
+    command: &str,
+    seconds: f64,
+    stop: &dyn Fn() -> bool,
+    show: &mut dyn FnMut(T) -> Result<()>,
+) -> Result<()> {
+    let mut client = Some(connect(command)?);
+    let mut seen = Instant::now();
+    while !stop() {
+        let answer = client.as_mut().context("not connected").and_then(|c| c.request("stats", Vec::new()));
+        match answer {
+            Ok(stats) => {
+                show(stats)?;
+                seen = Instant::now();
+                rest(duration(seconds), stop);
+            }
+            Err(why) if seen.elapsed() > RELOAD + duration(seconds) => {
+                log::info!("{why:#}");
+                match connect(command) {
+                    Ok(_) => bail!("the scheduler that runs is none of `{command}`"),
+                    Err(_) => bail!("the scheduler has ended"),
+                }
+            }
+            Err(_) => {
+                rest(POLL, stop);
+                client = connect(command).ok();
+            }
+        }
+    }
+    Ok(())
+}
+
+fn rest(length: Duration, stop: &dyn Fn() -> bool) {
+    let start = Instant::now();
+    while !stop() && start.elapsed() < length {
+        sleep(POLL.min(length - start.elapsed().min(length)));
+    }
+}

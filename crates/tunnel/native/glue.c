@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The scheduler's own sources, and what must be compiled with them: what they declare for themselves of KVM, and their
+ * state, which tests look at.
+ */
+#include "main.bpf.c"
+
+void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic);
+void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
+void *glue_apic(void *seen);
+void *glue_program(const char *name);
+struct sched_ext_ops *tun_ops(void);
+bool tun_uses_cpu_release(void);
+
+void *calloc(unsigned long n, unsigned long size);
+int strcmp(const char *a, const char *b);
+
+void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic)
+{
+	struct kvm_vcpu___ovb *vcpu = calloc(1, 4096);
+	struct kvm_lapic___ovb *lapic = calloc(1, sizeof(*lapic));
+
+	lapic->regs = calloc(1, 1024);
+	vcpu->arch.apic = lapic;
+	vcpu->vcpu_id = id;
+	((struct task_struct___ovb *)p)->preempt_notifiers.first = &vcpu->preempt_notifier.link;
+	*apic = lapic->regs;
+	return vcpu;
+}
+
+void glue_set_preempted(void *seen, bool preempted, bool in_kernel)
+{
+	struct kvm_vcpu___ovb *vcpu = seen;
+
+	vcpu->preempted = preempted;
+	vcpu->arch.preempted_in_kernel = in_kernel;
+}
+
+void *glue_apic(void *seen)
+{
+	return ((struct kvm_vcpu___ovb *)seen)->arch.apic;
+}
+
+struct sched_ext_ops *tun_ops(void)
+{
+	return &overbook_ops;
+}
+
+bool tun_uses_cpu_release(void)
+{
+	return LINUX_KERNEL_VERSION < KERNEL_VERSION(6, 19, 0);
+}
+
+#define PROGRAM(program)                                                                           \
+	if (!strcmp(name, #program))                                                               \
+		return (void *)program;
+
+/* Programs on tracepoints and on kvm's functions, as the loader attaches them. */
+void *glue_program(const char *name)
+{
+	PROGRAM(irq_accepted)
+	PROGRAM(irq_ended)
+	PROGRAM(spin_begins)
+	PROGRAM(cpu_taken)
+	PROGRAM(overbook_prefer)
+	return (void *)0;
+}
+
+/* What the scheduler has booked as run by the VM of a process, in all its entries, ns. */
+u64 tun_booked(u32 tgid, u32 *entries)
+{
+	u64 sum = 0;
+	u32 place, cpu;
+
+	*entries = 0;
+	for (place = 0; place < OVB_MAX_VMS && place < vms_used; place++) {
+		struct vm_ctx *vmc = bpf_map_lookup_elem(&vms, &place);
+
+		if (!vmc || vmc->at.pid != tgid)
+			continue;
+		*entries += 1;
+		for (cpu = 0; cpu < nr_cpus; cpu++) {
+			struct ovb_vm_stats *stats =
+				bpf_map_lookup_percpu_elem(&vm_counts, &place, cpu);
+
+			sum += stats->run_ns;
+		}
+	}
+	return sum;
+}
+
+/* A counter of the VM of a process, by its place in struct ovb_vm_stats. */
+u64 tun_vm_counter(u32 tgid, u32 word)
+{
+	u64 sum = 0;
+	u32 place, cpu;
+
+	for (place = 0; place < OVB_MAX_VMS && place < vms_used; place++) {
+		struct vm_ctx *vmc = bpf_map_lookup_elem(&vms, &place);
+
+		if (!vmc || vmc->at.pid != tgid)
+			continue;
+		for (cpu = 0; cpu < nr_cpus; cpu++)
+			sum += ((u64 *)bpf_map_lookup_percpu_elem(&vm_counts, &place, cpu))[word];
+	}
+	return sum;
+}
+
+/* How often a vCPU of the VM of a process was run after a directed yield. */
+u64 tun_boosts(u32 tgid, u32 id)
+{
+	u32 place;
+
+	for (place = 0; place < OVB_MAX_VMS && place < vms_used; place++) {
+		struct vm_ctx *vmc = bpf_map_lookup_elem(&vms, &place);
+		struct vcpu_ctx *vcpuc = vmc && vmc->at.pid == tgid ? vcpu_ctx(vmc, id) : 0;
+
+		if (vcpuc)
+			return vcpuc->stats.boosts;
+	}
+	return 0;
+}
+
+/* The virtual time of a task. */
+u64 tun_vtime(struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+
+	return taskc ? taskc->vtime : 0;
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The tree of cgroups.
+ */
+#include "model.h"
+#include "libc.h"
+
+struct tun_group *root_group;
+
+/* Makes a group; without a parent, the root. Weight as in cpu.weight. */
+struct tun_group *tun_new_group(u32 cpu, struct tun_group *parent, u32 weight, u64 id)
+{
+	struct tun_group *group = calloc(1, sizeof(*group));
+	struct scx_cgroup_init_args args = {.weight = weight, .bw_period_us = 100000,
+					    .bw_quota_us = ~0ull};
+
+	group->parent = parent;
+	group->weight = weight;
+	group->weights[0] = group->weights[1] = weight;
+	group->cg.level = parent ? parent->cg.level + 1 : 0;
+	group->cg.kn = &group->kn;
+	group->kn.id = id;
+	group->cg.subsys[cpu_cgrp_id] = (void *)group->weights;
+	if (!parent)
+		root_group = group;
+	tun_set_cpu(cpu);
+	OP(cgroup_init, MAY_UNLOCKED | MAY_SLEEP, -1, &group->cg, &args, 0);
+	return group;
+}
+
+void tun_set_group_weight(u32 cpu, struct tun_group *group, u32 weight)
+{
+	tun_set_cpu(cpu);
+	group->weight = weight;
+	group->weights[0] = group->weights[1] = weight;
+	OP(cgroup_set_weight, MAY_UNLOCKED, -1, &group->cg, weight, 0);
+}
+
+/* cpu.max. `quota_us` ~0: none. False if the scheduler does not want to know. */
+bool tun_set_bandwidth(u32 cpu, struct tun_group *group, u64 period_us, u64 quota_us)
+{
+	tun_set_cpu(cpu);
+	OP(cgroup_set_bandwidth, MAY_UNLOCKED, -1, &group->cg, period_us, quota_us);
+	return tun_ops()->cgroup_set_bandwidth;
+}
+
+struct cgroup *scx_bpf_task_cgroup___new(struct task_struct *p)
+{
+	tun_count_kfunc("scx_bpf_task_cgroup");
+	point();
+	cx->refs++;
+	return &tt(p)->group->cg;
+}
+
+struct cgroup *bpf_cgroup_ancestor(struct cgroup *cgroup, int level)
+{
+	struct tun_group *group = container_of(cgroup, struct tun_group, cg);
+
+	tun_count_kfunc("bpf_cgroup_ancestor");
+	point();
+	while (group && group->cg.level > level)
+		group = group->parent;
+	if (!group || group->cg.level != level)
+		return NULL;
+	cx->refs++;
+	return &group->cg;
+}
+
+struct cgroup *bpf_cgroup_acquire(struct cgroup *cgroup)
+{
+	cx->refs++;
+	return cgroup;
+}
+
+void bpf_cgroup_release(struct cgroup *cgroup)
+{
+	cx->refs--;
+	point();
+}

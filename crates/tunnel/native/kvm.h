@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * vCPUs as KVM keeps them. What the scheduler reads of one has the layout of its own declarations, so glue.c has that.
+ */
+#ifndef TUNNEL_KVM_H
+#define TUNNEL_KVM_H
+
+#include "model.h"
+
+struct tun_vm {
+	u32 nr;
+	u32 last_boosted;
+	struct tun_vcpu **vcpus;
+};
+
+struct tun_vcpu {
+	struct tun_vm *vm;
+	u32 index;
+	struct tun_task *task;
+	/* As the scheduler sees it. */
+	void *seen;
+	u32 *apic;
+	bool ready, blocking, in_spin_loop, eligible;
+	/* In the guest: ring 0. */
+	bool in_kernel;
+	bool preempted, preempted_in_kernel;
+};
+
+/* glue.c */
+void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic);
+void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
+void *glue_apic(void *seen);
+/* Programs, NULL where there is none. */
+void *glue_program(const char *name);
+
+#endif

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The wind tunnel: the scheduler's own BPF sources, compiled natively, on modelled hosts of up to 1,024 CPUs.
+//!
+//! * [`model`]: the native half: sched_ext and KVM as far as the scheduler sees them (`native/*.c`), with the scheduler.
+//! * [`world`]: hosts, time and events; what runs on which CPU, and what it costs.
+//! * [`guest`]: what vCPUs do: compute, lock, spin, halt, interrupt each other.
+//! * [`fluid`]: what everybody is entitled to, computed apart from any scheduler.
+//! * [`check`]: what must hold while a host runs.
+//!
+//! `docs/tunnel.md` says what is modelled and what is not.
+
+pub mod check;
+pub mod compile;
+pub mod fluid;
+pub mod guest;
+pub mod model;
+mod ops;
+pub mod trace;
+mod vcpu;
+pub mod world;
+
+pub use guest::{Pattern, VmSpec};
+pub use world::{Change, Host, Kind, Report, TaskSpec, World};

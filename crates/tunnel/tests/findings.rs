@@ -1,0 +1,338 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Faults that were found by reading the scheduler, each as a host that shows it. A fault that is open must show, one that
+//! is mended must not: whoever mends one turns its mark over here.
+
+use overbook_tunnel::check::Bounds;
+use overbook_tunnel::{Change, Host, Kind, Pattern, Report, TaskSpec, VmSpec, World};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+
+/// Nothing is checked but what the kernel forbids.
+fn unchecked() -> Bounds {
+    Bounds { wait_ns: None, idle_ns: None, share: None, booked: false }
+}
+
+fn host(cpus: u32, llcs: u32) -> Host {
+    Host { cpus, llcs, bounds: unchecked(), ..Host::default() }
+}
+
+fn hogs(world: &mut World, n: u32, name: &str, cpus: Option<Vec<u32>>, group: Option<usize>) -> Vec<u32> {
+    (0..n)
+        .map(|i| {
+            world.task(TaskSpec {
+                cpus: cpus.clone(),
+                group,
+                ..TaskSpec::new(&format!("{name}{i}"), Kind::Hog)
+            })
+        })
+        .collect()
+}
+
+fn measured(world: &mut World, from: u64, to: u64) -> Report {
+    world.measure_from(from);
+    world.run(to);
+    world.report()
+}
+
+/// CPUs that tasks of a name had, and were due.
+fn of(report: &Report, name: &str) -> (f64, f64) {
+    let list = report.tasks.iter().filter(|task| task.name.starts_with(name));
+    list.fold((0.0, 0.0), |(had, due), task| (had + task.cpus, due + task.due.unwrap_or(0.0)))
+}
+
+/// Words about a share that is off by more than 5 %.
+fn off(report: &Report, name: &str) -> Option<String> {
+    let (had, due) = of(report, name);
+    ((had - due).abs() > 0.05 * due).then(|| format!("{name}: {had:.2} CPUs where {due:.2} are due"))
+}
+
+fn a1() -> Option<String> {
+    let mut world = World::new(host(8, 1)).unwrap();
+    hogs(&mut world, 12, "bound", Some((0..6).collect()), None);
+    for i in 0..8 {
+        let hog = TaskSpec::new(&format!("free{i}"), Kind::Hog);
+        world.at(5 * SECOND, Change::Begin(Box::new(hog)));
+    }
+    off(&measured(&mut world, 5200 * MS, 6200 * MS), "bound")
+}
+
+fn a1_bound_kthread() -> Option<String> {
+    let mut world = World::new(host(8, 1)).unwrap();
+    hogs(&mut world, 40, "crowd", Some((4..8).collect()), None);
+    hogs(&mut world, 5, "light", Some((0..4).collect()), None);
+    let kthread = TaskSpec { cpus: Some(vec![0]), ..TaskSpec::new("kthread", Kind::Sleeper(50_000, 5 * MS)) };
+    world.task(kthread);
+    let report = measured(&mut world, 2 * SECOND, 6 * SECOND);
+    let kthread = report.tasks.iter().find(|task| task.name == "kthread")?;
+    let median = kthread.latencies.get(kthread.latencies.len() / 2).copied().unwrap_or(kthread.longest_wait);
+    (median > 20 * MS).then(|| {
+        format!(
+            "a bound kthread waits for {} ms in the median, {} at worst",
+            median / MS,
+            kthread.longest_wait / MS
+        )
+    })
+}
+
+fn a2() -> Option<String> {
+    let mut machine = host(8, 8);
+    machine.set.push(("may_prefer".into(), 1));
+    let mut world = World::new(machine).unwrap();
+    hogs(&mut world, 8, "hog", None, None);
+    world.at(SECOND, Change::Prefer(vec![0, 1, 2, 3]));
+    world.measure_from(2 * SECOND);
+    world.run(3 * SECOND);
+    let outside = (4..8).filter(|cpu| world.runs(*cpu)).count();
+    (outside > 0).then(|| format!("{outside} CPUs that are not preferred run tasks that may run elsewhere"))
+}
+
+fn a3() -> Option<String> {
+    let mut world = World::new(host(8, 2)).unwrap();
+    world.count_costs(true);
+    hogs(&mut world, 300, "pool", Some((0..4).collect()), None);
+    world.task(TaskSpec { cpus: Some(vec![4, 5]), ..TaskSpec::new("lone", Kind::Sleeper(MS, MS)) });
+    let report = measured(&mut world, MS, 300 * MS);
+    let most = report.costs.iter().find(|cost| cost.name == "dispatch")?.most;
+    (most > 128).then(|| format!("one dispatch passes over {most} tasks and calls"))
+}
+
+fn a4() -> Option<String> {
+    let mut world = World::new(host(16, 2)).unwrap();
+    let mut all = hogs(&mut world, 30, "many", Some((0..8).collect()), None);
+    all.extend(hogs(&mut world, 9, "few", Some((8..16).collect()), None));
+    for task in all {
+        world.at(SECOND, Change::Affinity(task, (0..16).collect()));
+    }
+    off(&measured(&mut world, 3 * SECOND, 5 * SECOND), "few")
+}
+
+fn a5() -> Option<String> {
+    let mut world = World::new(host(8, 2)).unwrap();
+    hogs(&mut world, 6, "left", Some((0..8).collect()), None);
+    hogs(&mut world, 24, "right", Some((4..8).collect()), None);
+    // The clock of a light LLC is far ahead of a crowded one's.
+    let mover = world.task(TaskSpec { cpus: Some((0..4).collect()), ..TaskSpec::new("mover", Kind::Hog) });
+    hogs(&mut world, 4, "here", Some((0..4).collect()), None);
+    world.at(3 * SECOND, Change::Affinity(mover, (4..8).collect()));
+    let report = measured(&mut world, 2900 * MS, 4 * SECOND);
+    let wait = report.tasks.iter().find(|task| task.name == "mover")?.longest_wait;
+    // Its turn comes after some ten of 3 to 4 ms.
+    (wait > 80 * MS).then(|| format!("a task that moves to another LLC waits for {} ms", wait / MS))
+}
+
+fn a6() -> Option<String> {
+    (1..60).find_map(|seed| {
+        let mut world = World::new(Host { seed, interleave: 4, ..host(8, 1) }).unwrap();
+        world.vm(VmSpec::new("vm", 8, Pattern::Ipi));
+        world.run(20 * MS);
+        let entries = world.report().vms[0].entries;
+        (entries > 1).then(|| format!("one VM has {entries} entries (seed {seed})"))
+    })
+}
+
+fn a7() -> Option<String> {
+    let mut world = World::new(host(16, 1)).unwrap();
+    hogs(&mut world, 32, "hog", None, None);
+    // Of little weight: whenever it runs, its deadline is the latest of all.
+    world.task(TaskSpec { weight: 10, ..TaskSpec::new("light", Kind::Hog) });
+    for i in 0..8 {
+        world.task(TaskSpec::new(&format!("waker{i}"), Kind::Periodic(500_000, 20 * MS)));
+    }
+    let report = measured(&mut world, 200 * MS, 2 * SECOND);
+    let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
+    let worst = wakers.filter_map(|task| task.latencies.last()).max()?;
+    (*worst > 400_000)
+        .then(|| format!("with 16 CPUs to choose from, one of 8 that wake up waits for {} µs", worst / 1000))
+}
+
+fn a8() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let above = world.group(0, 100);
+    let (a, b) = (world.group(above, 100), world.group(above, 100));
+    hogs(&mut world, 4, "steady", None, Some(a));
+    hogs(&mut world, 4, "raised", None, Some(b));
+    world.at(SECOND, Change::GroupWeight(b, 400));
+    off(&measured(&mut world, 1200 * MS, 3 * SECOND), "raised")
+}
+
+fn a9() -> Option<String> {
+    let mut world = World::new(host(64, 1)).unwrap();
+    let (machine, system) = (world.group(0, 100), world.group(0, 100));
+    for vm in 0..125 {
+        let group = world.group(machine, 100);
+        let mut spec = VmSpec::new(&format!("vm{vm}"), 16, Pattern::Compute);
+        (spec.group, spec.group_per_vcpu) = (Some(group), true);
+        spec.outside_ns = 50 * MS;
+        world.vm(spec);
+    }
+    hogs(&mut world, 64, "system", None, Some(system));
+    off(&measured(&mut world, 500 * MS, 1500 * MS), "system")
+}
+
+fn a10() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let group = world.group(0, 100);
+    hogs(&mut world, 4, "limited", None, Some(group));
+    hogs(&mut world, 4, "other", None, None);
+    world.at(100 * MS, Change::Bandwidth(group, 100_000, 50_000));
+    off(&measured(&mut world, 200 * MS, 2 * SECOND), "limited")
+}
+
+fn a11() -> Option<String> {
+    let mut world = World::new(host(8, 1)).unwrap();
+    let vm = world.vm(VmSpec::new("vm", 8, Pattern::Lock));
+    world.vm(VmSpec::new("other", 8, Pattern::Compute));
+    world.run(SECOND);
+    let (kicks, asked) = (world.yield_kicks, world.vm_counter(vm, 0));
+    (kicks * 10 > asked).then(|| format!("{asked} directed yields have rescheduled {kicks} other CPUs"))
+}
+
+/// On a host where all always run, virtual time passes as fast as CPU time, whoever pays for whom.
+fn a12() -> Option<String> {
+    (1..6).find_map(|seed| {
+        let mut world = World::new(Host { seed, interleave: 64, pause_ns: 40_000, ..host(4, 1) }).unwrap();
+        world.vm(VmSpec::new("a", 8, Pattern::Shootdown));
+        world.vm(VmSpec::new("b", 8, Pattern::Barrier));
+        world.run(100 * MS);
+        let before = world.virtual_time();
+        world.run(1100 * MS);
+        let (vtime, ran) = world.virtual_time();
+        let lost = (ran - before.1) as i64 - (vtime.wrapping_sub(before.0)) as i64;
+        println!("{seed} {lost} {:?}", world.findings.lines());
+        // What is prepaid or not booked yet: a turn or two of each CPU.
+        (lost > 40 * MS as i64)
+            .then(|| format!("{} ms of 4000 were charged to nobody (seed {seed})", lost / MS as i64))
+    })
+}
+
+fn a13() -> Option<String> {
+    (1..40).find_map(|seed| {
+        let mut world = World::new(Host { seed, interleave: 64, pause_ns: 40_000, ..host(4, 1) }).unwrap();
+        let vm = world.vm(VmSpec::new("vm", 8, Pattern::Shootdown));
+        let tasks = world.vcpu_tasks(vm);
+        for i in 0..6000 {
+            // To two CPUs: on one, it would be queued apart.
+            let cpus = if i % 2 == 0 { vec![1, 2] } else { vec![0, 1, 2, 3] };
+            world.at(5 * MS + i * 8000, Change::Affinity(tasks[i as usize / 2 % 8], cpus));
+        }
+        world.run(100 * MS);
+        if std::env::var_os("DEBUG").is_some() {
+            println!("{} asked {} delivered {:?}", seed, world.vm_counter(vm, 0), world.vm_counter(vm, 1));
+        }
+        world.findings.lines().into_iter().find(|line| line.contains("not allowed"))
+    })
+}
+
+fn a14() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    hogs(&mut world, 12, "hog", None, None);
+    let stuck = world.task(TaskSpec::new("stuck", Kind::Hog));
+    world.at(100 * MS, Change::Migration(stuck, true));
+    off(&measured(&mut world, 200 * MS, 2 * SECOND), "stuck")
+}
+
+fn a15() -> Option<String> {
+    let units = |pv_eoi| {
+        let mut world = World::new(host(4, 1)).unwrap();
+        for name in ["a", "b"] {
+            world.vm(VmSpec { pv_eoi, ..VmSpec::new(name, 4, Pattern::KernelReceiver) });
+        }
+        measured(&mut world, 100 * MS, 1100 * MS).vms.iter().map(|vm| vm.units).sum::<f64>()
+    };
+    let (seen, unseen) = (units(false), units(true));
+    (unseen < 0.9 * seen).then(|| format!("{unseen:.0} round trips per second instead of {seen:.0}"))
+}
+
+fn a16() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    let vm = world.vm(VmSpec::new("vm", 4, Pattern::Compute));
+    let tasks = world.vcpu_tasks(vm);
+    for i in 0..200 {
+        world.at(50 * MS + i * MS, Change::DeviceIrq(i as u32 % 2, tasks[i as usize % 4]));
+    }
+    world.run(300 * MS);
+    let ipis = world.vm_counter(vm, IPIS);
+    (ipis > 0).then(|| format!("a VM that sends nothing is booked {ipis} IPIs"))
+}
+
+/// Words of `struct ovb_vm_stats` before `ipis`.
+const IPIS: u32 = 5 + 3 * 7 + 4;
+
+fn a17() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let vm = world.vm(VmSpec::new("a", 16, Pattern::Shootdown));
+    world.vm(VmSpec::new("b", 16, Pattern::Compute));
+    world.run(3 * SECOND);
+    let boosts = world.boosts(vm);
+    let (low, high) = (boosts[..4].iter().sum::<u64>(), boosts[12..].iter().sum::<u64>());
+    (low > high * 3 / 2)
+        .then(|| format!("of alike vCPUs the first four are chosen {low} times, the last four {high}"))
+}
+
+fn a19() -> Option<String> {
+    let mut world = World::new(host(64, 1)).unwrap();
+    for i in 0..1040 {
+        world.vm(VmSpec { outside_ns: 50 * MS, ..VmSpec::new(&format!("vm{i}"), 1, Pattern::Compute) });
+    }
+    world.count_costs(true);
+    world.run(SECOND);
+    let most = world.report().costs.iter().find(|cost| cost.name == "stopping")?.most;
+    (most > 500).then(|| format!("one end of a turn makes {most} calls, with the runqueue locked"))
+}
+
+fn a20() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let first = world.vm(VmSpec { tgid: 4000, ..VmSpec::new("a", 4, Pattern::Lock) });
+    world.vm(VmSpec { tgid: 4000, ..VmSpec::new("b", 4, Pattern::Lock) });
+    world.run(500 * MS);
+    let report = world.report();
+    let _ = first;
+    (report.vms[0].entries < 2).then(|| "two VMs of one process are one to the scheduler".into())
+}
+
+/// Its name, whether it is open, and the host that shows it.
+type Finding = (&'static str, bool, fn() -> Option<String>);
+
+const FINDINGS: [Finding; 20] = [
+    ("A1 two clocks in one queue", true, a1),
+    ("A1 a bound kthread behind a pool", true, a1_bound_kthread),
+    ("A2 packing where each CPU is an LLC", true, a2),
+    ("A3 search of other LLCs' queues", true, a3),
+    ("A4 no balance between LLCs", true, a4),
+    ("A5 a move between LLCs costs turns", true, a5),
+    ("A6 a VM discovered twice", true, a6),
+    ("A7 wake-ups pile up on one CPU", true, a7),
+    ("A8 a changed weight of a busy group", true, a8),
+    ("A9 weights out of bits", true, a9),
+    ("A10 a quota while running", true, a10),
+    ("A11 a yield kicks an innocent CPU", true, a11),
+    ("A12 a double refund", true, a12),
+    ("A13 affinity changed before a move", true, a13),
+    ("A14 migration disabled", true, a14),
+    ("A15 paravirtual EOI", true, a15),
+    ("A16 interrupts of devices", true, a16),
+    ("A17 rotation of the search", true, a17),
+    ("A19 full tables", true, a19),
+    ("A20 several VMs of a process", true, a20),
+];
+
+#[test]
+fn one() {
+    println!("{:?}", a13());
+    println!("{:?}", a12());
+}
+#[test]
+fn open_findings_show_and_mended_ones_do_not() {
+    let mut wrong = Vec::new();
+    for (name, open, show) in FINDINGS {
+        let shown = show();
+        println!("{name}: {}", shown.as_deref().unwrap_or("nothing"));
+        match (open, shown) {
+            (true, None) => wrong.push(format!("{name} is marked open and does not show")),
+            (false, Some(what)) => wrong.push(format!("{name} is marked mended and shows: {what}")),
+            _ => {}
+        }
+    }
+    assert!(wrong.is_empty(), "{wrong:#?}");
+}
