@@ -16,7 +16,7 @@ use overbook_lab::run::{self, Order};
 use overbook_lab::trial;
 use overbook_report::format::signed;
 use overbook_report::schema::Report;
-use overbook_report::{compare, json, summary, table};
+use overbook_report::{compare, json, markdown, summary, table};
 use results::Results;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -47,6 +47,15 @@ pub enum Lab {
         /// Fetch the kernel of this series (6.18, 7.2) or release first; repeat it for more kernels
         #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
+    },
+    /// Show the result of JSON reports again; with -v all their tables
+    Show {
+        /// Reports
+        #[arg(required = true)]
+        reports: Vec<PathBuf>,
+        /// As a table for documents
+        #[arg(long)]
+        markdown: bool,
     },
     /// Compare the medians of two JSON reports
     Compare {
@@ -219,14 +228,15 @@ fn tell(
 }
 
 impl Lab {
-    pub fn run(self) -> Result<()> {
+    pub fn run(self, verbose: bool) -> Result<()> {
         match self {
-            Lab::Run(run) => run.run(),
+            Lab::Run(run) => run.run(verbose),
             Lab::Soak(soak) => soak.run(),
             Lab::Guest(guest) => guest.run(),
             Lab::Observe(observe) => observe.run(),
             Lab::Check { scenarios } => check(&scenarios),
             Lab::Kernels { fetch } => kernels(&fetch),
+            Lab::Show { reports, markdown: as_markdown } => show_again(&reports, as_markdown, verbose),
             Lab::Compare { a, b, within } => compare_files(&a, &b, within),
         }
     }
@@ -260,6 +270,24 @@ fn kernels(fetch: &[String]) -> Result<()> {
     });
     writeln!(Stdout, "{}", table::plain(&["kernel", "origin", "suitable"], 3, rows))?;
     failure.map_or(Ok(()), Err)
+}
+
+fn show_again(files: &[PathBuf], as_markdown: bool, verbose: bool) -> Result<()> {
+    let reports = files.iter().map(|file| json::read(file)).collect::<Result<Vec<Report>>>()?;
+    let reports: Vec<&Report> = reports.iter().collect();
+    if as_markdown {
+        return Ok(write!(Stdout, "{}", markdown::table(&reports))?);
+    }
+    if verbose {
+        reports.iter().try_for_each(|report| show(&table::render(report, true)))?;
+    }
+    conclude(&reports, verbose)
+}
+
+/// What stands at the end of a run: what the columns say, and the result.
+fn conclude(reports: &[&Report], verbose: bool) -> Result<()> {
+    write!(Stdout, "{}\n{}", table::legends(reports, verbose), table::results(reports))?;
+    Ok(())
 }
 
 fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
@@ -341,7 +369,7 @@ fn sentence(why: &str) -> &str {
 }
 
 impl Run {
-    fn run(&self) -> Result<()> {
+    fn run(&self, verbose: bool) -> Result<()> {
         // All mistakes in files come before the first minute is spent.
         for file in &self.scenarios {
             variants::read(file, self.variants_of.as_deref())?;
@@ -361,12 +389,14 @@ impl Run {
             kernel.origin,
             accel.name()
         ));
-        let (results, mut failed) = self.run_all(results, &kernel, accel, &interrupted);
+        let (results, mut failed) = self.run_all(results, &kernel, accel, &interrupted, verbose);
         let reports = results.all();
         // Who has closed the output has the files, and a failure still is one.
         let said = match reports.is_empty() {
             true => Ok(()),
-            false => show(&format!("report: {}", results.page().display())),
+            false => conclude(&reports, verbose).and_then(|()| {
+                show(&format!("report: {} (-v shows its counters here)", results.page().display()))
+            }),
         };
         if interrupted.load(Ordering::Relaxed) {
             let lost = failed.iter().filter(|why| why.contains(" is lost: ")).map(|why| format!("; {why}"));
@@ -390,6 +420,7 @@ impl Run {
         kernel: &Kernel,
         accel: Accel,
         interrupted: &AtomicBool,
+        verbose: bool,
     ) -> (Results, Vec<String>) {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let jobs = match accel {
@@ -408,7 +439,8 @@ impl Run {
                         let outcome = self.run_one(file, kernel, accel, interrupted, &bars);
                         let Ok(mut ended) = ended.lock() else { return };
                         let (results, printer, failed) = &mut *ended;
-                        let text = outcome.as_ref().map_or_else(|_| String::new(), table::render);
+                        let text =
+                            outcome.as_ref().map_or_else(|_| String::new(), |r| table::render(r, verbose));
                         // Kept before it is printed: nobody may be there to read.
                         let kept = outcome.and_then(|report| {
                             results.keep(nth, report, &mut |text| bars.suspend(|| note(text)))

@@ -103,7 +103,7 @@ fn run() -> Result<()> {
         Command::Generate(generate) => generate.run(Cli::command()),
         Command::Top(top) => top.run(),
         Command::Report(report) => report.run(),
-        Command::Lab(lab) => lab.run(),
+        Command::Lab(lab) => lab.run(cli.verbose > 0),
         Command::Bench(bench) => bench.run(),
         Command::Vm => overbook_vmm::serve(),
         Command::GuestKeeper => overbook_guest::keeper::serve(),

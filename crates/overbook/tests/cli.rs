@@ -127,6 +127,20 @@ fn reports_that_are_none_are_refused() {
 }
 
 #[test]
+fn a_result_is_shown_again() {
+    let report = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/report.json");
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
+        let output = command.args(["lab", "show", report]).args(more).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run(&[]).contains("scenario") && !run(&[]).contains("CPUs of one VM"), "{}", run(&[]));
+    assert!(run(&["-v"]).contains("CPUs of one VM"));
+    assert!(run(&["--markdown"]).starts_with("| scenario |"));
+}
+
+#[test]
 fn shipped_scenarios_are_sound() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
     let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
