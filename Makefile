@@ -43,6 +43,7 @@ lint: setup
 
 ## A Debian package, in deb/.
 deb: build
+	rm -f deb/overbook_*.deb
 	packaging/deb/build $(OVERBOOK) deb
 
 ## Format everything.

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The build id: version and commit, so that a report tells what made it.
+//! The build id: version, time and commit, so that a report tells what made it and packages have an order.
+
+#[path = "build/version.rs"]
+mod version;
 
 use std::env;
-use std::process::Command;
+use std::path::Path;
 
 fn main() {
-    println!("cargo:rerun-if-changed=../../.git/HEAD");
-    println!("cargo:rerun-if-changed=../../.git/refs/heads");
-    let version = env::var("CARGO_PKG_VERSION").unwrap_or_default();
-    let describe = Command::new("git").args(["rev-parse", "--short=10", "HEAD"]).output();
-    let commit = describe
-        .ok()
-        .filter(|o| o.status.success())
-        .map(|o| String::from_utf8_lossy(&o.stdout).trim().to_string());
-    let id = commit.map_or(version.clone(), |commit| format!("{version}-g{commit}"));
-    println!("cargo:rustc-env=OVERBOOK_BUILD={id}");
+    let root = Path::new(&env::var("CARGO_MANIFEST_DIR").unwrap_or_default()).join("../..");
+    let version = version::of(&root, &env::var("CARGO_PKG_VERSION").unwrap_or_default());
+    println!("cargo:rerun-if-changed=build.rs");
+    println!("cargo:rerun-if-changed=build/version.rs");
+    for file in &version.watch {
+        println!("cargo:rerun-if-changed={}", file.display());
+    }
+    if let Some(reason) = version.fixed {
+        println!(
+            "cargo:warning=the version is {}, which does not grow from commit to commit: this tree is neither a git checkout \
+             ({reason}) nor an archive made by `git archive`",
+            version.text
+        );
+    }
+    println!("cargo:rustc-env=OVERBOOK_BUILD={}", version.text);
 }

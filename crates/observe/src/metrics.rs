@@ -14,6 +14,10 @@ use scx_stats::prelude::StatsClient;
 use serde_json::Value;
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
+
+/// An answer serves everybody for so long: to count walks all VMs, and whoever reaches the port may ask at any rate.
+const FRESH: Duration = Duration::from_secs(1);
 
 /// What the scheduler of this machine has counted.
 #[derive(Clone, Debug)]
@@ -194,6 +198,25 @@ fn guest(stats: &GuestStats, to: &mut DescriptorEncoder) -> fmt::Result {
     Ok(())
 }
 
+/// The last answer, for those who ask again soon.
+struct Recent {
+    answer: Option<(Instant, Result<String, String>)>,
+}
+
+impl Recent {
+    /// The last answer if it is fresh, else what `ask` says.
+    fn get(&mut self, now: Instant, ask: impl FnOnce() -> Result<String>) -> Result<String, String> {
+        match &self.answer {
+            Some((then, answer)) if now.saturating_duration_since(*then) < FRESH => answer.clone(),
+            _ => {
+                let answer = ask().map_err(|e| format!("{e:#}\n"));
+                self.answer = Some((now, answer.clone()));
+                answer
+            }
+        }
+    }
+}
+
 /// Answers scrapers at `http://ADDRESS/metrics` for as long as the program runs.
 ///
 /// # Errors
@@ -202,11 +225,12 @@ pub fn serve(address: SocketAddr) -> Result<()> {
     let server = tiny_http::Server::http(address)
         .map_err(|e| anyhow!("cannot serve metrics at {address}: {e}; choose another address"))?;
     std::thread::Builder::new().name("metrics".into()).spawn(move || {
+        let mut recent = Recent { answer: None };
         for request in server.incoming_requests() {
             let answer = match request.url() {
-                "/metrics" => {
-                    Counted::ask().and_then(|counted| counted.text()).map_err(|e| (503, format!("{e:#}\n")))
-                }
+                "/metrics" => recent
+                    .get(Instant::now(), || Counted::ask().and_then(|counted| counted.text()))
+                    .map_err(|e| (503, e)),
                 _ => Err((404, "metrics are at /metrics\n".to_string())),
             };
             let (status, kind, text) = match answer {
@@ -271,6 +295,23 @@ mod tests {
         );
         assert!(host.contains("overbook_host_tasks_direct_total 7\n"));
         assert!(guest.contains("overbook_guest_steal_ratio 0.125\n"), "{guest}");
+    }
+
+    #[test]
+    fn the_scheduler_is_asked_once_a_second_at_most() {
+        let (start, mut recent, mut asked) = (Instant::now(), Recent { answer: None }, 0);
+        let mut get = |ms: u64, answer: Result<String>| {
+            let answer = recent.get(start + Duration::from_millis(ms), || {
+                asked += 1;
+                answer
+            });
+            (answer, asked)
+        };
+        assert_eq!(get(0, Ok("a".into())), (Ok("a".into()), 1));
+        assert_eq!(get(999, Ok("b".into())), (Ok("a".into()), 1));
+        assert_eq!(get(1000, Err(anyhow!("gone"))), (Err("gone\n".into()), 2));
+        assert_eq!(get(1999, Ok("c".into())), (Err("gone\n".into()), 2));
+        assert_eq!(get(2000, Ok("d".into())), (Ok("d".into()), 3));
     }
 
     #[test]

@@ -40,6 +40,12 @@ static bool out_of_memory(void)
 	return starve && calls.random() % starve == 0;
 }
 
+/* Bytes from one CPU's values to the next one's: whole lines. */
+static unsigned long cpu_stride(const struct tun_map *map)
+{
+	return ((unsigned long)map->max * map->value + 63) & ~63ul;
+}
+
 struct tun_map *tun_map_of(void *of, unsigned type, unsigned max, unsigned key, unsigned value)
 {
 	struct tun_map *map = maps;
@@ -53,9 +59,9 @@ struct tun_map *tun_map_of(void *of, unsigned type, unsigned max, unsigned key, 
 	if (!max)
 		map->storage = nr_storages++;
 	else if (type == TYPE_ARRAY)
-		map->data = calloc(max, value);
+		map->data = lines_of((unsigned long)max * value);
 	else if (type == TYPE_PERCPU_ARRAY)
-		map->data = calloc((unsigned long)max * MAX_CPUS, value);
+		map->data = lines_of(MAX_CPUS * cpu_stride(map));
 	else if (type == TYPE_HASH || type == TYPE_LRU_HASH)
 		map->buckets = calloc(max, sizeof(*map->buckets));
 	else
@@ -91,7 +97,7 @@ void *tun_lookup_percpu(struct tun_map *map, const void *key, unsigned cpu)
 	point();
 	if (i >= map->max || cpu >= MAX_CPUS)
 		return NULL;
-	return map->data + ((unsigned long)cpu * map->max + i) * map->value;
+	return map->data + cpu * cpu_stride(map) + (unsigned long)i * map->value;
 }
 
 void *tun_lookup(struct tun_map *map, const void *key)
@@ -185,6 +191,67 @@ long tun_delete(struct tun_map *map, const void *key)
 	return 0;
 }
 
+/* Storage that was made, for those who ask what lies at an address. */
+static struct tun_stored {
+	struct tun_stored *next;
+	struct tun_map *map;
+	char *data;
+} *all_stored;
+
+static void note(struct tun_map *map, void *data)
+{
+	struct tun_stored *stored = malloc(sizeof(*stored));
+
+	*stored = (struct tun_stored){.next = all_stored, .map = map, .data = data};
+	all_stored = stored;
+}
+
+static bool holds(const void *data, unsigned long size, const void *at)
+{
+	return data && at >= data && at < data + size;
+}
+
+static const char *symbol(const void *of)
+{
+	Dl_info info;
+
+	return dladdr(of, &info) && info.symbol ? info.symbol : "?";
+}
+
+/* What lies at an address: a map, and where in its value; or a variable. */
+const char *tun_whose(const void *at, u32 *offset)
+{
+	struct tun_map *map = maps;
+	struct tun_stored *stored;
+	Dl_info info;
+
+	for (stored = all_stored; stored; stored = stored->next)
+		if (holds(stored->data, stored->map->value, at)) {
+			*offset = (char *)at - stored->data;
+			return symbol(stored->map->of);
+		}
+	for (; map < maps + nr_maps; map++) {
+		unsigned long size = (unsigned long)map->max * map->value;
+
+		if (map->type == TYPE_ARRAY && holds(map->data, size, at)) {
+			*offset = ((char *)at - map->data) % map->value;
+			return symbol(map->of);
+		}
+		if (map->type == TYPE_PERCPU_ARRAY && holds(map->data, MAX_CPUS * cpu_stride(map), at)) {
+			*offset = ((char *)at - map->data) % cpu_stride(map) % map->value;
+			return symbol(map->of);
+		}
+	}
+	*offset = 0;
+	if (glue_mask(at))
+		return glue_mask(at);
+	if (!dladdr(at, &info))
+		return "others";
+	if (info.symbol)
+		*offset = (char *)at - (char *)info.at;
+	return info.symbol ? info.symbol : "variables";
+}
+
 static void *storage(struct tun_map *map, void **slots, const void *value, u64 flags)
 {
 	tun_count_kfunc("storage");
@@ -195,7 +262,8 @@ static void *storage(struct tun_map *map, void **slots, const void *value, u64 f
 	}
 	if (slots[map->storage] || !(flags & BPF_LOCAL_STORAGE_GET_F_CREATE) || out_of_memory())
 		return slots[map->storage];
-	slots[map->storage] = calloc(1, map->value);
+	slots[map->storage] = lines_of(map->value);
+	note(map, slots[map->storage]);
 	if (value)
 		memcpy(slots[map->storage], value, map->value);
 	return slots[map->storage];
@@ -457,7 +525,7 @@ void bpf_iter_num_destroy(struct bpf_iter_num *it)
 struct bpf_cpumask *bpf_cpumask_create(void)
 {
 	cx->refs++;
-	return calloc(1, sizeof(struct bpf_cpumask));
+	return lines_of(sizeof(struct bpf_cpumask));
 }
 
 void bpf_cpumask_release(struct bpf_cpumask *mask)
@@ -472,7 +540,7 @@ static bool has(const struct cpumask *mask, u32 cpu)
 
 void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *mask)
 {
-	tun_atomic(mask);
+	tun_atomic(&mask->cpumask.bits[cpu / 64]);
 	point();
 	if (cpu < nr_model_cpus)
 		mask->cpumask.bits[cpu / 64] |= 1ul << (cpu & 63);
@@ -480,7 +548,7 @@ void bpf_cpumask_set_cpu(u32 cpu, struct bpf_cpumask *mask)
 
 void bpf_cpumask_clear_cpu(u32 cpu, struct bpf_cpumask *mask)
 {
-	tun_atomic(mask);
+	tun_atomic(&mask->cpumask.bits[cpu / 64]);
 	point();
 	if (cpu < nr_model_cpus)
 		mask->cpumask.bits[cpu / 64] &= ~(1ul << (cpu & 63));
@@ -490,7 +558,7 @@ bool bpf_cpumask_test_and_clear_cpu(u32 cpu, struct bpf_cpumask *mask)
 {
 	bool was;
 
-	tun_atomic(mask);
+	tun_atomic(&mask->cpumask.bits[cpu / 64]);
 	point();
 	was = has(&mask->cpumask, cpu);
 	if (was)

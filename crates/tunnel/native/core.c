@@ -149,6 +149,9 @@ void schedule_locked(struct tun_rq *rq)
 	struct tun_task *prev = rq->curr, *next = pick(rq, prev);
 
 	rq->need_resched = false;
+	/* Who has claimed an idle CPU may not have made it run anything. */
+	if (!prev && !next)
+		update_idle(rq->id, true);
 	if (prev == next)
 		return;
 	if (prev && prev->class == CLASS_EXT)
@@ -169,6 +172,28 @@ void schedule_locked(struct tun_rq *rq)
 	vcpu_switched(prev, next);
 	rq->curr = next;
 	calls.switched(rq->id, prev ? prev->id : ~0u, next ? next->id : ~0u, prev && prev->on_rq);
+}
+
+/* A task's own lock, which wake-ups and changes of it take first. */
+static void pi_lock(struct tun_task *p)
+{
+	point();
+	while (p->pi_owner)
+		calls.wait();
+	p->pi_owner = cx->cpu + 1;
+}
+
+static void pi_unlock(struct tun_task *p)
+{
+	p->pi_owner = 0;
+}
+
+/* What the outside does by itself, between operations: as CPU 0, which may be in the middle of one. */
+void begin_outside(void)
+{
+	static struct tun_op outside = {.rq = -1};
+
+	cx = &outside;
 }
 
 static void begin(u32 cpu)
@@ -222,8 +247,11 @@ void tun_wake(u32 cpu, u32 id)
 	s32 to;
 
 	begin(cpu);
-	if (p->on_rq || !p->alive)
+	pi_lock(p);
+	if (p->on_rq || p->migrating || !p->alive) {
+		pi_unlock(p);
 		return;
+	}
 	p->t.__state = 0x200;
 	if (p->class == CLASS_RT) {
 		rq = &rqs[p->cpu];
@@ -233,6 +261,7 @@ void tun_wake(u32 cpu, u32 id)
 		p->t.__state = 0;
 		resched_curr(rq);
 		rq_unlock(p->cpu);
+		pi_unlock(p);
 		return;
 	}
 	to = p->cpu;
@@ -257,6 +286,7 @@ void tun_wake(u32 cpu, u32 id)
 			resched_curr(rq);
 	}
 	rq_unlock(to);
+	pi_unlock(p);
 }
 
 /* The periodic tick. */
@@ -293,14 +323,23 @@ void tun_plain_yield(u32 cpu)
 /* The runqueue that a task is on, locked (task_rq_lock()). */
 static struct tun_rq *lock_task(struct tun_task *p)
 {
+	pi_lock(p);
 	for (;;) {
 		u32 cpu = p->cpu;
 
 		rq_lock(cpu);
-		if (p->cpu == cpu)
+		if (p->cpu == cpu && !p->migrating)
 			return &rqs[cpu];
 		rq_unlock(cpu);
+		if (p->migrating)
+			calls.wait();
 	}
+}
+
+static void unlock_task(struct tun_rq *rq, struct tun_task *p)
+{
+	rq_unlock(rq->id);
+	pi_unlock(p);
 }
 
 /* sched_change_begin() and _end(): a task leaves its queue while what it is changes. */
@@ -333,8 +372,10 @@ static void move_queued(struct tun_rq *rq, struct tun_task *p)
 	if (to == nr_model_cpus)
 		return;
 	deactivate(rq, p, 0, true);
+	p->migrating = true;
 	p->cpu = to;
 	switch_rq_lock(rq->id, to);
+	p->migrating = false;
 	/* Not by sched_ext itself: the scheduler is asked. */
 	p->on_rq = true;
 	enqueue_task_scx(&rqs[to], p, 0, true, -1);
@@ -365,14 +406,14 @@ void tun_set_affinity(u32 cpu, u32 id, const unsigned long *bits)
 	change_end(rq, p, running);
 	if (p->on_rq && !mask_has(p->t.cpus_ptr, p->cpu)) {
 		if (running) {
-			/* The stopper moves it: it is preempted, and then queued elsewhere. */
+			/* The stopper moves it: it goes before whatever this CPU would pick. */
 			p->must_move = true;
 			calls.stopper(rq->id, p->id);
 		} else {
 			move_queued(rq, p);
 		}
 	}
-	rq_unlock(rq->id);
+	unlock_task(rq, p);
 }
 
 /* Takes the running task off its CPU, as a stopper does that is of a higher class. */
@@ -422,7 +463,7 @@ void tun_stopper(u32 cpu, u32 id)
 			move_queued(rq, p);
 		}
 	}
-	rq_unlock(rq->id);
+	unlock_task(rq, p);
 }
 
 /* nice and policy: `weight` as sched_ext counts it (100 is nice 0). */
@@ -441,7 +482,7 @@ void tun_set_weight(u32 cpu, u32 id, u32 weight, u32 policy)
 	p->t.policy = policy;
 	OP(set_weight, MAY_REST, (s32)rq->id, &p->t, weight, 0);
 	change_end(rq, p, running);
-	rq_unlock(rq->id);
+	unlock_task(rq, p);
 }
 
 /* Another cgroup (sched_move_task()). */
@@ -460,7 +501,7 @@ void tun_move_group(u32 cpu, u32 id, struct tun_group *to)
 	p->group = to;
 	OP(cgroup_move, MAY_REST, (s32)rq->id, &p->t, &from->cg, &to->cg);
 	change_end(rq, p, running);
-	rq_unlock(rq->id);
+	unlock_task(rq, p);
 }
 
 /* migrate_disable() and _enable(). */
@@ -468,7 +509,6 @@ void tun_migration(u32 cpu, u32 id, bool disable)
 {
 	struct tun_task *p = tasks[id];
 
-	begin(cpu);
 	p->t.migration_disabled = disable;
 }
 
@@ -503,7 +543,7 @@ u32 tun_new_task(u32 cpu, u32 on, u32 pid, u32 tgid, u32 weight, u32 policy, boo
 	}
 	p->t.__state = 1;
 	snprintf(p->t.comm, sizeof(p->t.comm), "task%u", p->id);
-	begin(cpu);
+	begin_outside();
 	if (!higher) {
 		struct scx_init_task_args args = {.fork = true, .cgroup = &p->group->cg};
 
@@ -556,10 +596,13 @@ void tun_init(u32 cpus, int version, bool may_interleave, const struct tun_calls
 	}
 }
 
-/* ops.init(), the groups, and what a task needs; all before anything runs. */
-s32 tun_start(void)
+/* Flags as the loader sets them, and ops.init(). */
+s32 tun_start(bool guest)
 {
-	begin(0);
+	tun_ops()->flags |= SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED;
+	if (guest)
+		tun_ops()->flags |= SCX_OPS_ENQ_LAST;
+	begin_outside();
 	return (s32)OP(init, MAY_UNLOCKED | MAY_SLEEP, -1, 0, 0, 0);
 }
 
@@ -576,7 +619,7 @@ u64 tun_dsq_of(u32 id)
 
 bool tun_is_runnable(u32 id)
 {
-	return tasks[id]->on_rq;
+	return tasks[id]->on_rq || tasks[id]->migrating;
 }
 
 bool tun_need_resched(u32 cpu)
@@ -587,12 +630,4 @@ bool tun_need_resched(u32 cpu)
 u32 tun_curr(u32 cpu)
 {
 	return rqs[cpu].curr ? rqs[cpu].curr->id : ~0u;
-}
-
-u64 tun_vtime(struct task_struct *p);
-
-/* Virtual time of a task, as the scheduler has it. */
-u64 tun_vtime_of(u32 id)
-{
-	return tun_vtime(&tasks[id]->t);
 }

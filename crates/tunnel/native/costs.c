@@ -5,8 +5,9 @@
 #include "model.h"
 #include "libc.h"
 
-#define MAX_NAMES 32
-#define LINES	  (1u << 20)
+#define MAX_NAMES  32
+#define MAX_SHARED 256
+#define LINES	   (1u << 20)
 
 struct tun_cost {
 	const char *name;
@@ -17,11 +18,27 @@ struct tun_cost {
 
 static struct tun_cost costs[MAX_NAMES];
 static u32 nr_costs;
-/* Who wrote a line last: CPU plus one, by a hash of its address. */
+/* Who wrote a line last: CPU plus one, by a hash of its address; and what the line is, plus one. */
 static struct {
 	u64 line;
-	u32 cpu;
+	u32 cpu, what;
 } *writers;
+
+/* What is written by several CPUs, as far as it has been: a variable or a map, and bytes from where its value begins. */
+static struct {
+	const char *name;
+	u32 offset;
+} shared[MAX_SHARED];
+static u32 nr_shared;
+
+struct tun_line {
+	const char *callback, *name;
+	u32 offset;
+	u64 writes;
+};
+
+static u64 writes[MAX_NAMES][MAX_SHARED];
+static struct tun_line lines[MAX_NAMES * MAX_SHARED];
 
 static struct tun_cost *cost_of(const char *name)
 {
@@ -83,6 +100,23 @@ void tun_count_step(void)
 	one_more(cost);
 }
 
+/* Finds out what a line is: by the place that was written first. */
+static u32 what_is(const volatile void *at)
+{
+	u32 offset, i;
+	const char *name = tun_whose((const void *)at, &offset);
+
+	offset &= ~63u;
+	for (i = 0; i < nr_shared; i++)
+		if (shared[i].offset == offset && !strcmp(shared[i].name, name))
+			return i + 1;
+	if (nr_shared == MAX_SHARED)
+		return MAX_SHARED;
+	shared[i].name = name;
+	shared[i].offset = offset;
+	return ++nr_shared;
+}
+
 /* A line is shared if another CPU has written it since this one did last. */
 static void written(const volatile void *at)
 {
@@ -95,8 +129,14 @@ static void written(const volatile void *at)
 		return;
 	if (!writers)
 		writers = calloc(LINES, sizeof(*writers));
-	if (writers[i].line == line && writers[i].cpu != cx->cpu + 1)
+	while (writers[i].line && writers[i].line != line)
+		i = (i + 1) & (LINES - 1);
+	if (writers[i].line && writers[i].cpu != cx->cpu + 1) {
 		cost->shared_lines++;
+		if (!writers[i].what)
+			writers[i].what = what_is(at);
+		writes[cost - costs][writers[i].what - 1]++;
+	}
 	writers[i].line = line;
 	writers[i].cpu = cx->cpu + 1;
 }
@@ -125,7 +165,22 @@ u32 tun_costs(const struct tun_cost **list)
 	return nr_costs;
 }
 
-/* What clang calls before every store of sources built with -fsanitize-coverage=trace-stores. */
+/* What each callback has written that another CPU had written last. */
+u32 tun_lines(const struct tun_line **list)
+{
+	u32 name, what, n = 0;
+
+	for (name = 0; name < nr_costs; name++)
+		for (what = 0; what < nr_shared; what++)
+			if (writes[name][what])
+				lines[n++] = (struct tun_line){costs[name].name, shared[what].name,
+							       shared[what].offset,
+							       writes[name][what]};
+	*list = lines;
+	return n;
+}
+
+/* What clang calls before every store of sources built with -fsanitize-coverage=func,trace-stores. */
 #define STORED(size)                                                                               \
 	void __sanitizer_cov_store##size(void *at);                                                \
 	void __sanitizer_cov_store##size(void *at)                                                 \

@@ -58,10 +58,20 @@ static bool allowed(u32 may, const char *kfunc)
 	return false;
 }
 
+/* A kfunc in which programs are always interrupted, and for long; NULL: none. */
+static const char *dwell;
+
+void tun_dwell(const char *kfunc)
+{
+	dwell = kfunc;
+}
+
 /* Counts a kfunc that may be called anywhere. */
 static void counted(const char *kfunc)
 {
 	tun_count_kfunc(kfunc);
+	if (dwell && interleave && !strcmp(dwell, kfunc))
+		calls.dwell();
 	point();
 }
 
@@ -251,8 +261,10 @@ static bool can_run_on(const struct tun_task *p, const struct tun_rq *rq, bool e
 static void move_remote(struct tun_task *p, u64 flags, struct tun_rq *from, struct tun_rq *to)
 {
 	deactivate(from, p, 0, true);
+	p->migrating = true;
 	p->cpu = to->id;
 	switch_rq_lock(from->id, to->id);
+	p->migrating = false;
 	to->extra_enq_flags = flags;
 	activate(to, p, 0, true);
 	to->extra_enq_flags = 0;
@@ -433,6 +445,8 @@ int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 id, u64 flags)
 
 	_Static_assert(sizeof(struct tun_iter) <= sizeof(struct bpf_iter_scx_dsq), "iterator");
 	counted("bpf_iter_scx_dsq_new");
+	/* To be destroyed in any case. */
+	cx->refs++;
 	iter->dsq = user_dsq(id);
 	if (!iter->dsq)
 		return -ENOENT;
@@ -472,6 +486,7 @@ struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
 
 void bpf_iter_scx_dsq_destroy(struct bpf_iter_scx_dsq *it)
 {
+	cx->refs--;
 }
 
 struct task_struct *scx_bpf_dsq_peek(u64 id)
@@ -586,21 +601,29 @@ u32 scx_bpf_reenqueue_local___v1(void)
 
 static bool reenqueue_later[MAX_CPUS];
 
-#ifdef TUNNEL_NEWER
 /* From 6.19 on it may be called anywhere, and is done when the runqueue's lock is released. */
 void scx_bpf_reenqueue_local___v2___compat(void)
 {
 	counted("scx_bpf_reenqueue_local");
 	reenqueue_later[cx->cpu] = true;
 }
-#endif
+
+/* Which of the kfuncs that the scheduler asks for the kernel has. */
+bool tun_has_ksym(const char *name)
+{
+	return LINUX_KERNEL_VERSION >= (6 << 16 | 19 << 8) ||
+	       strcmp(name, "scx_bpf_reenqueue_local___v2___compat");
+}
 
 void tun_deferred(u32 cpu)
 {
 	if (!reenqueue_later[cpu])
 		return;
 	reenqueue_later[cpu] = false;
+	tun_set_cpu(cpu);
+	rq_lock(cpu);
 	reenqueue_local(&rqs[cpu]);
+	rq_unlock(cpu);
 }
 
 void scx_bpf_kick_cpu(s32 cpu, u64 flags)

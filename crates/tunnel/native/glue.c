@@ -3,7 +3,42 @@
  * The scheduler's own sources, and what must be compiled with them: what they declare for themselves of KVM, and their
  * state, which tests look at.
  */
+#include <scx/common.bpf.h>
+#include "handoff.h"
+
+/* Time that yielders have granted to their targets, and what of it was used or paid back, ns. */
+static u64 granted, returned;
+
+static u64 glue_price(u64 grant, u64 least, u32 aside)
+{
+	u64 price = ovb_handoff_price(grant, least, aside);
+
+	granted += price;
+	return price;
+}
+
+static void glue_settle(u64 grant, u64 used, struct ovb_handoff_bill *bill)
+{
+	ovb_handoff_settle(grant, used, bill);
+	returned += bill->donor;
+}
+
+#define ovb_handoff_price  glue_price
+#define ovb_handoff_settle glue_settle
+/* Virtual time goes backwards by refunds only. */
+#undef __sync_fetch_and_sub
+#define __sync_fetch_and_sub(at, by)                                                               \
+	(returned += __builtin_strcmp(#at, "&donorc->vtime") ? 0 : (by), tun_atomic(at),           \
+	 __sync_fetch_and_sub(at, by))
+
 #include "main.bpf.c"
+
+/* Time that was granted, and returned, ns, where all weights are those of nice 0. */
+void tun_grants(u64 *out)
+{
+	out[0] = granted;
+	out[1] = returned;
+}
 
 void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic);
 void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
@@ -11,6 +46,8 @@ void *glue_apic(void *seen);
 void *glue_program(const char *name);
 struct sched_ext_ops *tun_ops(void);
 bool tun_uses_cpu_release(void);
+u32 glue_marks(struct task_struct *p);
+const char *glue_mask(const void *at);
 
 void *calloc(unsigned long n, unsigned long size);
 int strcmp(const char *a, const char *b);
@@ -43,6 +80,9 @@ void *glue_apic(void *seen)
 
 struct sched_ext_ops *tun_ops(void)
 {
+	/* As the loader has it. */
+	if (tun_uses_cpu_release())
+		overbook_ops.cpu_release = (void *)overbook_cpu_release;
 	return &overbook_ops;
 }
 
@@ -61,6 +101,7 @@ void *glue_program(const char *name)
 	PROGRAM(irq_accepted)
 	PROGRAM(irq_ended)
 	PROGRAM(spin_begins)
+	PROGRAM(spin_ends)
 	PROGRAM(cpu_taken)
 	PROGRAM(overbook_prefer)
 	return (void *)0;
@@ -121,10 +162,32 @@ u64 tun_boosts(u32 tgid, u32 id)
 	return 0;
 }
 
-/* The virtual time of a task. */
-u64 tun_vtime(struct task_struct *p)
+/* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8 wants to run; and from
+ * the 9th and the 21st bit on, how many vCPUs its VM has, and how many of them want to run. */
+u32 glue_marks(struct task_struct *p)
 {
 	struct task_ctx *taskc = task_ctx(p);
+	struct vm_ctx *vmc = taskc && taskc->vcpu ? vm_ctx(taskc->vm) : (void *)0;
+	u32 marks = 1, id;
 
-	return taskc ? taskc->vtime : 0;
+	if (!vmc)
+		return 0;
+	id = taskc->vcpu - 1;
+	if (mask_test(vmc->at_work, id) || mask_test(vmc->waiting, id))
+		marks |= 2;
+	if (taskc->queued_since)
+		marks |= 4;
+	if (taskc->wants)
+		marks |= 8;
+	return marks | (vmc->at.alive & 0xfff) << 8 | vmc->nr_wanting << 20;
+}
+
+/* The masks of CPUs, by name; NULL for anything else. */
+const char *glue_mask(const void *at)
+{
+	if (soft_idle && at >= (void *)soft_idle && at < (void *)(soft_idle + 1))
+		return "soft_idle";
+	if (preferred && at >= (void *)preferred && at < (void *)(preferred + 1))
+		return "preferred";
+	return (void *)0;
 }

@@ -23,7 +23,7 @@ struct tun_group *tun_new_group(u32 cpu, struct tun_group *parent, u32 weight, u
 	group->cg.subsys[cpu_cgrp_id] = (void *)group->weights;
 	if (!parent)
 		root_group = group;
-	tun_set_cpu(cpu);
+	begin_outside();
 	OP(cgroup_init, MAY_UNLOCKED | MAY_SLEEP, -1, &group->cg, &args, 0);
 	return group;
 }

@@ -264,3 +264,9 @@ void tun_resumed(u32 cpu)
 	if (p && p->in_spin)
 		spin_ends(p);
 }
+
+/* See glue_marks(). */
+u32 tun_marks(u32 id)
+{
+	return glue_marks(&tasks[id]->t);
+}

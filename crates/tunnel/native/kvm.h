@@ -30,6 +30,7 @@ struct tun_vcpu {
 void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic);
 void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
 void *glue_apic(void *seen);
+u32 glue_marks(struct task_struct *p);
 /* Programs, NULL where there is none. */
 void *glue_program(const char *name);
 

@@ -21,6 +21,21 @@ int memcmp(const void *a, const void *b, unsigned long size);
 char *strncpy(char *to, const char *from, unsigned long size);
 int strcmp(const char *a, const char *b);
 
+/* dlfcn.h */
+typedef struct {
+	const char *file;
+	void *base;
+	const char *symbol;
+	void *at;
+} Dl_info;
+int dladdr(const void *at, Dl_info *info);
+
+/* Zeroes, from the beginning of a line on: which fields share one does not depend on chance. */
+static inline void *lines_of(unsigned long size)
+{
+	return (void *)(((unsigned long)calloc(1, size + 64) + 63) & ~63ul);
+}
+
 /* Flags of the core (kernel/sched/sched.h), which vmlinux.h does not have. */
 #define DEQUEUE_SAVE_BIT    0x02
 #define ENQUEUE_RESTORE_BIT 0x02

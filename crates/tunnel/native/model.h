@@ -55,6 +55,8 @@ struct tun_calls {
 	void (*timer)(void *node, u32 cpu, u64 ns);
 	/* The program may be interrupted here by what other CPUs do. */
 	void (*point)(void);
+	/* It is, and for long. */
+	void (*dwell)(void);
 	/* A lock is held by somebody else. */
 	void (*wait)(void);
 	/* Something that the kernel forbids. */
@@ -91,6 +93,8 @@ struct tun_task {
 	u32 cpu;
 	enum tun_class class;
 	bool alive, on_rq, on_cpu, sleeping;
+	/* Between two runqueues. */
+	bool migrating;
 	/* In the kernel's words: SCX_TASK_QUEUED. */
 	bool queued;
 	/* The scheduler has it, in no queue. */
@@ -102,6 +106,8 @@ struct tun_task {
 	u32 dsq_seq;
 	u64 exec_start, ran;
 	s32 holding_cpu;
+	/* CPU plus one of whoever has its pi_lock. */
+	u32 pi_owner;
 	struct tun_group *group;
 	struct tun_vcpu *vcpu;
 	void *storage[MAX_STORAGE];
@@ -197,6 +203,7 @@ static inline bool mask_has(const struct cpumask *mask, u32 cpu)
 }
 
 /* core.c */
+void begin_outside(void);
 void rq_lock(u32 cpu);
 void rq_unlock(u32 cpu);
 /* Swaps one runqueue's lock for another's. */
@@ -233,6 +240,12 @@ struct sched_ext_ops *tun_ops(void);
 bool tun_uses_cpu_release(void);
 void tun_deferred(u32 cpu);
 void tun_set_cpu(u32 cpu);
+
+/* bpf.c */
+const char *tun_whose(const void *at, u32 *offset);
+
+/* glue.c */
+const char *glue_mask(const void *at);
 
 /* costs.c */
 void tun_count_call(const char *name);

@@ -27,11 +27,23 @@ impl Sources<'_> {
     /// # Errors
     /// clang is missing, or refuses.
     pub fn compile(&self, object: &Path, flags: &[&str]) -> Result<()> {
+        self.compile_with(object, flags, None)
+    }
+
+    /// The same, with the model's own files as they were compiled beside another object. Only the scheduler is compiled.
+    ///
+    /// # Errors
+    /// clang is missing, or refuses.
+    pub fn compile_with(&self, object: &Path, flags: &[&str], model: Option<&Path>) -> Result<()> {
         let clang = env::var("BPF_CLANG").unwrap_or_else(|_| "clang".into());
         let parts = object.with_extension("parts");
         fs::create_dir_all(&parts).with_context(|| format!("cannot make {}", parts.display()))?;
         let mut linked = Vec::new();
         for file in FILES {
+            if let Some(model) = model.filter(|_| file != "glue") {
+                linked.push(model.with_extension("parts").join(format!("{file}.o")));
+                continue;
+            }
             let part = parts.join(format!("{file}.o"));
             let mut command = Command::new(&clang);
             command.args([

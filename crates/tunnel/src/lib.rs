@@ -5,13 +5,17 @@
 //! * [`world`]: hosts, time and events; what runs on which CPU, and what it costs.
 //! * [`guest`]: what vCPUs do: compute, lock, spin, halt, interrupt each other.
 //! * [`fluid`]: what everybody is entitled to, computed apart from any scheduler.
+//! * [`fuzz`]: random small hosts with all that can happen to them.
 //! * [`check`]: what must hold while a host runs.
 //!
 //! `docs/tunnel.md` says what is modelled and what is not.
 
 pub mod check;
 pub mod compile;
+pub mod costs;
 pub mod fluid;
+pub mod fuzz;
+pub mod gauntlet;
 pub mod guest;
 pub mod model;
 mod ops;

@@ -41,6 +41,17 @@ pub enum Effect {
     Fault(String),
 }
 
+/// Why an operation may stop in the middle.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pause {
+    /// It may be interrupted here.
+    Maybe,
+    /// It is, for long.
+    Long,
+    /// It waits for a lock.
+    Lock,
+}
+
 /// What the native half reads of the world, on the thread that runs it.
 #[derive(Default)]
 pub struct Outside {
@@ -50,8 +61,8 @@ pub struct Outside {
     pub seed: Cell<u64>,
     /// What has happened since it was emptied last.
     pub effects: RefCell<Vec<Effect>>,
-    /// Called where a program may be interrupted (`false`), or must wait for a lock (`true`).
-    pub pause: Cell<Option<fn(bool)>>,
+    /// Called where a program may be interrupted, is, or must wait.
+    pub pause: Cell<Option<fn(Pause)>>,
 }
 
 thread_local! {
@@ -104,13 +115,19 @@ extern "C" fn timer(node: usize, cpu: u32, ns: u64) {
 
 extern "C" fn point() {
     if let Some(pause) = OUTSIDE.with(|outside| outside.pause.get()) {
-        pause(false);
+        pause(Pause::Maybe);
+    }
+}
+
+extern "C" fn dwell() {
+    if let Some(pause) = OUTSIDE.with(|outside| outside.pause.get()) {
+        pause(Pause::Long);
     }
 }
 
 extern "C" fn wait() {
     match OUTSIDE.with(|outside| outside.pause.get()) {
-        Some(pause) => pause(true),
+        Some(pause) => pause(Pause::Lock),
         None => {
             effect(Effect::Fault("a lock is held by a CPU that does nothing: it was never released".into()))
         }
@@ -134,12 +151,13 @@ struct Calls {
     stopper: extern "C" fn(u32, u32),
     timer: extern "C" fn(usize, u32, u64),
     point: extern "C" fn(),
+    dwell: extern "C" fn(),
     wait: extern "C" fn(),
     fault: extern "C" fn(*const c_char),
 }
 
 static CALLS: Calls =
-    Calls { now, random, resched, kick, switched, queued, stopper, timer, point, wait, fault };
+    Calls { now, random, resched, kick, switched, queued, stopper, timer, point, dwell, wait, fault };
 
 /// `struct tun_cost`.
 #[repr(C)]
@@ -152,6 +170,26 @@ struct RawCost {
     steps: u64,
     shared_lines: u64,
     most: u64,
+}
+
+/// `struct tun_line`.
+#[repr(C)]
+struct RawLine {
+    callback: *const c_char,
+    name: *const c_char,
+    offset: u32,
+    writes: u64,
+}
+
+/// A line that a callback writes and other CPUs write too; counted only in an object that is built for it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedLine {
+    /// The operation or program.
+    pub callback: String,
+    /// The variable or map, and how many bytes the line is from where it, or a value of it, begins.
+    pub name: String,
+    /// How often it was written after another CPU had written it.
+    pub writes: u64,
 }
 
 /// What one callback has cost, in all its calls.
@@ -200,7 +238,7 @@ macro_rules! functions {
 functions! {
     init(u32, c_int, bool, *const Calls);
     topology(u32, u32, u32, u32);
-    start() -> i32;
+    start(bool) -> i32;
     set_cpu(u32);
     schedule(u32);
     sleep(u32);
@@ -232,6 +270,7 @@ functions! {
     timer_generation(usize) -> u32;
     timer_fire(u32, usize, u32);
     starve(u32);
+    dwell(*const c_char);
     ran(u32) -> u64;
     dsq_of(u32) -> u64;
     is_runnable(u32) -> bool;
@@ -239,11 +278,13 @@ functions! {
     curr(u32) -> u32;
     booked(u32, *mut u32) -> u64;
     vm_counter(u32, u32) -> u64;
+    marks(u32) -> u32;
     boosts(u32, u32) -> u64;
     prefer(u32);
-    vtime_of(u32) -> u64;
+    grants(*mut u64);
     count(bool);
     costs(*mut *const RawCost) -> u32;
+    lines(*mut *const RawLine) -> u32;
 }
 
 /// The object that was built with this crate.
@@ -357,6 +398,25 @@ impl Model {
             .collect()
     }
 
+    /// The lines that callbacks have written and that other CPUs write too, since counting began.
+    pub fn shared_lines(&self) -> Vec<SharedLine> {
+        let mut list = std::ptr::null();
+        // SAFETY: as in `costs`.
+        let raw = unsafe {
+            let n = (self.functions.lines)(&mut list);
+            std::slice::from_raw_parts(if n == 0 { std::ptr::NonNull::dangling().as_ptr() } else { list }, n as usize)
+        };
+        // SAFETY: constant strings of the object.
+        let text = |at| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned();
+        raw.iter()
+            .map(|raw| SharedLine {
+                callback: text(raw.callback),
+                name: format!("{}+{}", text(raw.name), raw.offset),
+                writes: raw.writes,
+            })
+            .collect()
+    }
+
     /// What the scheduler has booked as run by the VM of a process, and in how many of its entries.
     pub fn booked(&self, tgid: u32) -> (u64, u32) {
         let mut entries = 0;
@@ -433,11 +493,25 @@ impl Model {
         unsafe { (self.functions.plain_yield)(cpu) }
     }
 
+    /// ns that yielders have granted to their targets, and what of it was used or paid back.
+    pub fn grants(&self) -> (u64, u64) {
+        let mut out = [0; 2];
+        // SAFETY: there is room for both.
+        unsafe { (self.functions.grants)(out.as_mut_ptr()) };
+        (out[0], out[1])
+    }
+
+    /// Programs are interrupted for long whenever they call this kfunc.
+    pub fn dwell_in(&self, kfunc: &'static CStr) {
+        // SAFETY: the name lives for ever.
+        unsafe { (self.functions.dwell)(kfunc.as_ptr()) }
+    }
+
     pass! {
         /// Tells where a CPU is: first CPUs of its core, LLC and node.
         topology(cpu: u32, core: u32, llc: u32, node: u32);
-        /// The scheduler's own start; negative if it refuses.
-        start() -> i32;
+        /// The scheduler's own start, as a guest's or a host's; negative if it refuses.
+        start(guest: bool) -> i32;
         /// Says which CPU goes on with an interrupted operation.
         set_cpu(cpu: u32);
         /// Looks whom to run.
@@ -496,10 +570,11 @@ impl Model {
         vm_counter(tgid: u32, word: u32) -> u64;
         /// How often a vCPU of a process's VM was run after a directed yield.
         boosts(tgid: u32, vcpu: u32) -> u64;
-        /// Virtual time of a task, as the scheduler has it.
-        vtime_of(task: u32) -> u64;
         /// Makes the CPUs preferred that `wanted_cpus` names.
         prefer(cpu: u32);
+        /// What the scheduler believes of a vCPU: 1 known, 2 in a mask of queued ones, 4 queued, 8 wants to run; from
+        /// the 9th and the 21st bit on, how many vCPUs its VM has, and how many of them want to run.
+        marks(task: u32) -> u32;
         /// Begins or ends counting costs.
         count(on: bool);
     }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Operations of a CPU: one at a time, in the kernel, each in a coroutine of its own if programs may be interrupted.
 
-use crate::model::{CpuMask, GroupRef, Model, OUTSIDE};
+use crate::model::{CpuMask, GroupRef, Model, OUTSIDE, Pause};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::Cell;
@@ -95,18 +95,18 @@ impl Op {
 }
 
 thread_local! {
-    static YIELDER: Cell<*const Yielder<(), bool>> = const { Cell::new(std::ptr::null()) };
+    static YIELDER: Cell<*const Yielder<(), Pause>> = const { Cell::new(std::ptr::null()) };
     /// A program is interrupted at one in so many points.
     static ODDS: Cell<u32> = const { Cell::new(16) };
 }
 
 /// Leaves the coroutine that runs, sometimes, or always where it must wait for a lock.
-fn pause(must: bool) {
+fn pause(why: Pause) {
     let yielder = YIELDER.get();
     if yielder.is_null() {
         return;
     }
-    if !must {
+    if why == Pause::Maybe {
         let seed = OUTSIDE.with(|outside| {
             let seed = outside.seed.get().wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             outside.seed.set(seed);
@@ -117,13 +117,13 @@ fn pause(must: bool) {
         }
     }
     // SAFETY: set by the coroutine that runs, and reset whenever it is left.
-    unsafe { &*yielder }.suspend(must);
+    unsafe { &*yielder }.suspend(why);
 }
 
 /// An operation that was interrupted.
 pub struct Interrupted {
-    coroutine: Coroutine<(), bool, ()>,
-    yielder: *const Yielder<(), bool>,
+    coroutine: Coroutine<(), Pause, ()>,
+    yielder: *const Yielder<(), Pause>,
     pub op: Op,
 }
 
@@ -138,8 +138,8 @@ impl Interrupted {
 /// How far an operation has come.
 pub enum Outcome {
     Done(Op),
-    /// Interrupted; `true`: it waits for a lock.
-    Paused(Interrupted, bool),
+    /// Interrupted, and why.
+    Paused(Interrupted, Pause),
 }
 
 /// Runs operations.
@@ -164,7 +164,7 @@ impl Runner {
         }
         let (model, mine) = (Rc::as_ptr(&self.model), op.clone());
         let stack = self.stacks.pop().unwrap_or_default();
-        let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), bool>, ()| {
+        let coroutine = Coroutine::with_stack(stack, move |yielder: &Yielder<(), Pause>, ()| {
             YIELDER.set(yielder);
             // SAFETY: whoever goes on with a coroutine is the runner, which has the model.
             mine.run(unsafe { &*model }, cpu);
@@ -179,7 +179,7 @@ impl Runner {
         let result = paused.coroutine.resume(());
         paused.yielder = YIELDER.replace(std::ptr::null());
         match result {
-            CoroutineResult::Yield(waits) => Outcome::Paused(paused, waits),
+            CoroutineResult::Yield(why) => Outcome::Paused(paused, why),
             CoroutineResult::Return(()) => {
                 self.stacks.push(paused.coroutine.into_stack());
                 Outcome::Done(paused.op)

@@ -7,7 +7,7 @@
 
 use crate::check::{Bounds, Findings};
 use crate::guest::{Vm, VmSpec};
-use crate::model::{Cost, CpuMask, Effect, GroupRef, MASK_WORDS, Model, NONE, OBJECT, OUTSIDE, VmRef};
+use crate::model::{Cost, CpuMask, Effect, GroupRef, MASK_WORDS, Model, NONE, OBJECT, OUTSIDE, Pause, VmRef};
 use crate::ops::{Interrupted, Op, Outcome, Runner};
 use crate::trace::Trace;
 use anyhow::{Result, bail};
@@ -15,6 +15,7 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ffi::CStr;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -54,6 +55,8 @@ pub struct Host {
     pub interleave: u32,
     /// Longest such interruption, ns: what an NMI, or a hypervisor below, may take.
     pub pause_ns: u64,
+    /// Programs are always interrupted in this kfunc, and for twenty times as long.
+    pub dwell_in: Option<&'static CStr>,
     /// ns that a vCPU spins before it exits.
     pub window_ns: u64,
     /// What must hold.
@@ -80,6 +83,7 @@ impl Default for Host {
             seed: 1,
             interleave: 0,
             pause_ns: 2000,
+            dwell_in: None,
             window_ns: 20_000,
             bounds: Bounds::default(),
             traced: 0..0,
@@ -174,6 +178,8 @@ pub(crate) struct Task {
     pub in_spin: bool,
     /// Is to be woken at this time.
     pub wake_at: Option<u64>,
+    /// Affinities that are being set.
+    pub coming: Vec<Vec<u32>>,
     pub waits_since: Option<u64>,
     pub longest_wait: u64,
     pub ran: u64,
@@ -380,12 +386,16 @@ impl World {
             model,
             host,
         };
+        let guest = world.host.set.iter().any(|(name, value)| name == "may_prefer" && *value != 0);
         let root = world.model.new_group(0, None, 100, 1);
         world.groups.push((root, None, 100, f64::INFINITY));
-        if world.model.start() != 0 {
+        if world.model.start(guest) != 0 {
             bail!("the scheduler refuses to start on {} CPUs", world.host.cpus);
         }
         world.model.starve(world.host.starve);
+        if let Some(kfunc) = world.host.dwell_in {
+            world.model.dwell_in(kfunc);
+        }
         let tick = world.tick_ns();
         for cpu in 0..world.host.cpus {
             let first = 1 + world.rng.next_u64() % tick;
@@ -434,6 +444,7 @@ impl World {
             overhead: 0,
             in_spin: false,
             wake_at: None,
+            coming: Vec::new(),
             waits_since: None,
             longest_wait: 0,
             ran: 0,
@@ -520,12 +531,10 @@ impl World {
         self.vms[vm].vcpus.iter().map(|vcpu| vcpu.task).collect()
     }
 
-    /// Sums over all tasks: virtual time as the scheduler has it, wrapping, and ns that they ran.
-    pub fn virtual_time(&self) -> (u64, u64) {
-        let tasks = 0..self.tasks.len() as u32;
-        tasks.fold((0u64, 0), |(vtime, ran), task| {
-            (vtime.wrapping_add(self.model.vtime_of(task)), ran + self.model.ran(task))
-        })
+    /// ns that yielders have granted to their targets, and what of it was used or paid back. Only where all weights are
+    /// those of nice 0.
+    pub fn grants(&self) -> (u64, u64) {
+        self.model.grants()
     }
 
     /// Whether a CPU runs a task now.
@@ -699,7 +708,8 @@ impl World {
 
     fn after(&mut self, cpu: u32, outcome: Outcome) {
         match outcome {
-            Outcome::Paused(paused, waits) => {
+            Outcome::Paused(paused, why) => {
+                let waits = why == Pause::Lock;
                 let entry = &mut self.cpus[cpu as usize];
                 entry.busy = Some(paused);
                 entry.waits = if waits { entry.waits + 1 } else { 0 };
@@ -710,10 +720,10 @@ impl World {
                     self.ended = true;
                 }
                 self.drain(cpu);
-                let delay = if waits {
-                    50 * u64::from(self.cpus[cpu as usize].waits.min(100))
-                } else {
-                    1 + self.rng.next_u64() % self.host.pause_ns
+                let delay = match why {
+                    Pause::Lock => 50 * u64::from(self.cpus[cpu as usize].waits.min(100)),
+                    Pause::Maybe => 1 + self.rng.next_u64() % self.host.pause_ns,
+                    Pause::Long => 20 * self.host.pause_ns,
                 };
                 self.push(self.now + delay, Event::GoOn(cpu));
             }
@@ -742,6 +752,10 @@ impl World {
                 self.cpus[cpu as usize].todo.push_back(Op::Wake(*task));
             }
             Op::End(task) => self.tasks[*task as usize].alive = false,
+            Op::Affinity(task, _) => {
+                let entry = &mut self.tasks[*task as usize];
+                entry.spec.cpus = Some(entry.coming.remove(0));
+            }
             _ => {}
         }
     }
@@ -828,7 +842,9 @@ impl World {
             self.findings
                 .add("twice", || format!("{} runs on CPUs {} and {cpu}", entry.spec.name, entry.cpu));
         }
-        if let Some(list) = entry.spec.cpus.as_ref().filter(|list| !list.contains(&cpu)) {
+        if let Some(list) =
+            entry.spec.cpus.as_ref().filter(|list| !list.contains(&cpu) && entry.coming.is_empty())
+        {
             let list = list.clone();
             self.findings
                 .add("affinity", || format!("{} runs on CPU {cpu}, and may on {list:?}", entry.spec.name));
@@ -957,7 +973,7 @@ impl World {
             }
             Change::Affinity(task, cpus) => {
                 let mask = Box::new(mask_of(Some(&cpus), self.host.cpus));
-                self.tasks[task as usize].spec.cpus = Some(cpus);
+                self.tasks[task as usize].coming.push(cpus);
                 self.enter(0, Op::Affinity(task, mask));
             }
             Change::Weight(task, weight, policy) => {

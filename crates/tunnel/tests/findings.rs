@@ -188,27 +188,28 @@ fn a11() -> Option<String> {
     (kicks * 10 > asked).then(|| format!("{asked} directed yields have rescheduled {kicks} other CPUs"))
 }
 
-/// On a host where all always run, virtual time passes as fast as CPU time, whoever pays for whom.
+/// Of what was granted, no more comes back than was given.
 fn a12() -> Option<String> {
-    (1..6).find_map(|seed| {
-        let mut world = World::new(Host { seed, interleave: 64, pause_ns: 40_000, ..host(4, 1) }).unwrap();
+    (1..20).find_map(|seed| {
+        let mut world = World::new(Host { seed, interleave: 6, pause_ns: 20_000, ..host(4, 1) }).unwrap();
         world.vm(VmSpec::new("a", 8, Pattern::Shootdown));
-        world.vm(VmSpec::new("b", 8, Pattern::Barrier));
-        world.run(100 * MS);
-        let before = world.virtual_time();
-        world.run(1100 * MS);
-        let (vtime, ran) = world.virtual_time();
-        let lost = (ran - before.1) as i64 - (vtime.wrapping_sub(before.0)) as i64;
-        println!("{seed} {lost} {:?}", world.findings.lines());
-        // What is prepaid or not booked yet: a turn or two of each CPU.
-        (lost > 40 * MS as i64)
-            .then(|| format!("{} ms of 4000 were charged to nobody (seed {seed})", lost / MS as i64))
+        world.vm(VmSpec::new("b", 8, Pattern::Lock));
+        world.run(500 * MS);
+        let (granted, returned) = world.grants();
+        (returned > granted).then(|| {
+            format!(
+                "{:.1} ms were granted, and {:.1} came back (seed {seed})",
+                granted as f64 / 1e6,
+                returned as f64 / 1e6
+            )
+        })
     })
 }
 
 fn a13() -> Option<String> {
-    (1..40).find_map(|seed| {
-        let mut world = World::new(Host { seed, interleave: 64, pause_ns: 40_000, ..host(4, 1) }).unwrap();
+    (1..20).find_map(|seed| {
+        let dwell_in = Some(c"bpf_iter_scx_dsq_new");
+        let mut world = World::new(Host { seed, interleave: 1000, dwell_in, ..host(4, 1) }).unwrap();
         let vm = world.vm(VmSpec::new("vm", 8, Pattern::Shootdown));
         let tasks = world.vcpu_tasks(vm);
         for i in 0..6000 {
@@ -217,9 +218,6 @@ fn a13() -> Option<String> {
             world.at(5 * MS + i * 8000, Change::Affinity(tasks[i as usize / 2 % 8], cpus));
         }
         world.run(100 * MS);
-        if std::env::var_os("DEBUG").is_some() {
-            println!("{} asked {} delivered {:?}", seed, world.vm_counter(vm, 0), world.vm_counter(vm, 1));
-        }
         world.findings.lines().into_iter().find(|line| line.contains("not allowed"))
     })
 }
@@ -301,15 +299,15 @@ const FINDINGS: [Finding; 20] = [
     ("A3 search of other LLCs' queues", true, a3),
     ("A4 no balance between LLCs", true, a4),
     ("A5 a move between LLCs costs turns", true, a5),
-    ("A6 a VM discovered twice", true, a6),
+    ("A6 a VM discovered twice", false, a6),
     ("A7 wake-ups pile up on one CPU", true, a7),
     ("A8 a changed weight of a busy group", true, a8),
     ("A9 weights out of bits", true, a9),
     ("A10 a quota while running", true, a10),
     ("A11 a yield kicks an innocent CPU", true, a11),
     ("A12 a double refund", true, a12),
-    ("A13 affinity changed before a move", true, a13),
-    ("A14 migration disabled", true, a14),
+    ("A13 affinity changed before a move", false, a13),
+    ("A14 migration disabled", false, a14),
     ("A15 paravirtual EOI", true, a15),
     ("A16 interrupts of devices", true, a16),
     ("A17 rotation of the search", true, a17),
@@ -317,11 +315,6 @@ const FINDINGS: [Finding; 20] = [
     ("A20 several VMs of a process", true, a20),
 ];
 
-#[test]
-fn one() {
-    println!("{:?}", a13());
-    println!("{:?}", a12());
-}
 #[test]
 fn open_findings_show_and_mended_ones_do_not() {
     let mut wrong = Vec::new();

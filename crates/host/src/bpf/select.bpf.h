@@ -100,13 +100,15 @@ static bool move_here(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 tu
 	return scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL, 0);
 }
 
-/* The same for a task that is queued anywhere. */
+/* The same for a task that is queued anywhere. Whether it may run here is asked when the iterator
+ * is there: a task whose affinity changes after that is queued anew, and then the kernel does not
+ * move it. Asked before, such a change would end the scheduler. */
 static bool take_from_queue(struct task_struct *p, u64 dsq, u64 turn_ns)
 {
 	struct bpf_iter_scx_dsq it;
 	bool taken = false;
 
-	if (!bpf_iter_scx_dsq_new(&it, dsq, 0))
+	if (!bpf_iter_scx_dsq_new(&it, dsq, 0) && may_run_on(p, bpf_get_smp_processor_id()))
 		taken = move_here(&it, p, turn_ns);
 	bpf_iter_scx_dsq_destroy(&it);
 	return taken;

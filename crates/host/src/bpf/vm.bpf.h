@@ -117,21 +117,43 @@ static u32 take_vm(u32 pid)
 	return place + 1;
 }
 
+/* Place of a process's VM plus one, with one vCPU more; 0 if it is not known. */
+static u32 known_vm(u32 pid)
+{
+	u32 *place = bpf_map_lookup_elem(&vm_places, &pid);
+	struct vm_ctx *vmc = place ? bpf_map_lookup_elem(&vms, place) : NULL;
+
+	if (!vmc || vmc->at.pid != pid)
+		return 0;
+	__sync_fetch_and_add(&vmc->at.alive, 1);
+	return *place + 1;
+}
+
 /* Place of a process's VM plus one, with one vCPU too many; 0 if the table is full. */
 static u32 find_vm(u32 pid)
 {
-	u32 *known = bpf_map_lookup_elem(&vm_places, &pid), vm;
-	struct vm_ctx *vmc = known ? bpf_map_lookup_elem(&vms, known) : NULL;
+	u32 vm = known_vm(pid), place;
+	struct vm_ctx *vmc;
 
-	if (vmc && vmc->at.pid == pid) {
-		__sync_fetch_and_add(&vmc->at.alive, 1);
-		return *known + 1;
-	}
+	if (vm)
+		return vm;
 	vm = take_vm(pid);
-	if (vm) {
-		u32 place = vm - 1;
-
+	if (!vm)
+		return 0;
+	place = vm - 1;
+	if (!bpf_map_update_elem(&vm_places, &pid, &place, BPF_NOEXIST))
+		return vm;
+	/* Another vCPU was discovered at the same time, and has made the entry; or there is one of a
+	 * process that had this pid before. */
+	vmc = vm_ctx(vm);
+	vm = known_vm(pid);
+	if (!vm) {
 		bpf_map_update_elem(&vm_places, &pid, &place, BPF_ANY);
+		return place + 1;
+	}
+	if (vmc) {
+		vmc->at.pid = 0;
+		vmc->at.alive = 0;
 	}
 	return vm;
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The package installs, is complete, and leaves nothing behind when purged; into a folder, as root.
+//! The package installs, is complete, follows an older one, and leaves nothing behind when purged; into a folder, as root, and
+//! under systemd.
 
 use super::text;
 use std::fs;
@@ -46,32 +47,63 @@ fn build(out: &Path) -> PathBuf {
     fs::read_dir(out).unwrap().next().unwrap().unwrap().path()
 }
 
-/// Installed, started, upgraded, killed, replaced and purged, under a systemd that runs.
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{program} {arguments:?}: {}", text(&output));
+    text(&output)
+}
+
+/// A package of a year ago, made of another, whose settings were others too.
+fn older_than(package: &Path, out: &Path) -> PathBuf {
+    let (tree, older) = (out.join("tree"), out.join("older.deb"));
+    run("dpkg-deb", &["-R", package.to_str().unwrap(), tree.to_str().unwrap()]);
+    let edit = |file: &str, change: &dyn Fn(&str) -> String| {
+        let file = tree.join(file);
+        fs::write(&file, change(&fs::read_to_string(&file).unwrap())).unwrap();
+    };
+    edit("DEBIAN/control", &|text| {
+        let version = text.lines().find(|line| line.starts_with("Version: ")).unwrap();
+        text.replace(version, "Version: 0.1.0+git20251122.130835.9.0123456789")
+    });
+    for settings in ["etc/default/overbook-host", "etc/default/overbook-guest"] {
+        edit(settings, &|text| format!("{text}# What an older package said.\n"));
+    }
+    run("dpkg-deb", &["--root-owner-group", "-b", "-Zgzip", tree.to_str().unwrap(), older.to_str().unwrap()]);
+    older
+}
+
+/// Installed, started, upgraded, killed, replaced, removed and purged, under a systemd that runs.
 #[test]
 fn the_package_works_under_systemd() {
     let out = TempDir::new().unwrap();
-    let package = build(out.path());
+    let package = build(&out.path().join("newer"));
+    let older = older_than(&package, out.path());
     let cache = overbook_kernels::Cache::open_default().unwrap();
     let want = overbook_kernels::Want { series: Some("6.18".into()), ..Default::default() };
     let kernel = overbook_kernels::resolve(&want, &cache, &mut |_| {}).unwrap();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/deb/try");
     let tried = Command::new(script)
-        .args([&package, &kernel.image, kernel.config.as_ref().unwrap()])
+        .args([&older, &package, &kernel.image, kernel.config.as_ref().unwrap()])
         .output()
         .unwrap();
     assert!(tried.status.success() && text(&tried).contains("walk: all is well"), "{}", text(&tried));
 }
 
-#[test]
-fn the_package_installs_and_goes_without_a_trace() {
-    let (out, root) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let package = build(out.path());
+/// A folder that dpkg takes for a system without packages.
+fn empty_root() -> TempDir {
+    let root = TempDir::new().unwrap();
     for folder in ["updates", "info", "triggers"] {
         fs::create_dir_all(root.path().join("var/lib/dpkg").join(folder)).unwrap();
     }
     fs::write(root.path().join("var/lib/dpkg/status"), "").unwrap();
     fs::write(root.path().join("var/lib/dpkg/available"), "").unwrap();
+    root
+}
 
+#[test]
+fn the_package_installs_and_goes_without_a_trace() {
+    let (out, root) = (TempDir::new().unwrap(), empty_root());
+    let package = build(out.path());
     dpkg(root.path(), &["--install", package.to_str().unwrap()]);
     let installed = files(root.path());
     for file in [
@@ -83,11 +115,23 @@ fn the_package_installs_and_goes_without_a_trace() {
         "usr/share/man/man1/overbook-host.1.gz",
         "usr/share/man/man1/overbook-lab-run.1.gz",
         "usr/share/bash-completion/completions/overbook",
+        "usr/share/doc/overbook/README.md",
+        "usr/share/doc/overbook/docs/host.md",
+        "usr/share/doc/overbook/changelog.gz",
+        "usr/share/overbook/scenarios/lock-2to1.toml",
     ] {
         assert!(installed.iter().any(|f| f == Path::new(file)), "{file} is missing: {installed:?}");
     }
     let program = root.path().join("usr/bin/overbook");
-    assert!(Command::new(&program).arg("--version").status().unwrap().success());
+    let said = run(program.to_str().unwrap(), &["--version"]);
+    let version = run("dpkg-deb", &["--field", package.to_str().unwrap(), "Version"]);
+    assert_eq!(said, format!("overbook {version}"));
+    // Nobody is answered who was not meant to ask.
+    for service in ["host", "guest"] {
+        let settings =
+            fs::read_to_string(root.path().join(format!("etc/default/overbook-{service}"))).unwrap();
+        assert!(settings.lines().any(|line| line == "OPTIONS=\"\""), "{settings}");
+    }
     // The defaults that are installed are read, and ask for nothing unknown.
     let checked = Command::new(&program)
         .env("OVERBOOK_CONFIG", root.path().join("etc/overbook.toml"))
@@ -110,4 +154,43 @@ fn the_package_installs_and_goes_without_a_trace() {
     assert!(files(root.path()).iter().all(|file| file.starts_with("etc")), "{:?}", files(root.path()));
     dpkg(root.path(), &["--purge", "overbook"]);
     assert_eq!(files(root.path()), Vec::<PathBuf>::new());
+}
+
+/// Packages that were handed to others are told apart and made again, to the last bit.
+#[test]
+fn a_package_is_made_the_same_twice() {
+    let (first, second) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let (a, b) = (build(first.path()), build(second.path()));
+    assert_eq!(a.file_name(), b.file_name());
+    assert!(fs::read(a).unwrap() == fs::read(b).unwrap(), "the packages differ");
+}
+
+/// Whatever pages and documents name is in the package.
+#[test]
+fn pages_and_documents_of_the_package_name_what_is_in_it() {
+    let (out, root) = (TempDir::new().unwrap(), empty_root());
+    dpkg(root.path(), &["--install", build(out.path()).to_str().unwrap()]);
+    let pages = fs::read_dir(root.path().join("usr/share/man/man1")).unwrap().flatten();
+    let mut named = 0;
+    for page in pages {
+        let page = run("zcat", &[page.path().to_str().unwrap()]).replace("\\-", "-");
+        for word in page.split(|c: char| c.is_whitespace() || c == '\\') {
+            let word = word.trim_start_matches("fB");
+            if ["/usr/", "/etc/"].iter().any(|folder| word.starts_with(folder)) {
+                assert!(root.path().join(&word[1..]).exists(), "a man page names {word}");
+                named += 1;
+            }
+        }
+    }
+    assert!(named > 20, "{named}");
+    let doc = root.path().join("usr/share/doc/overbook");
+    assert!(doc.join("scenarios/lock-2to1.toml").exists());
+    for file in files(&doc).iter().filter(|file| file.extension().is_some_and(|e| e == "md")) {
+        let text = fs::read_to_string(doc.join(file)).unwrap();
+        for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
+            let target = target.split('#').next().unwrap_or_default();
+            let path = doc.join(file).parent().unwrap().join(target);
+            assert!(target.starts_with("http") || path.exists(), "{} links to {target}", file.display());
+        }
+    }
 }

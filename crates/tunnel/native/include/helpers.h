@@ -45,7 +45,6 @@
 #define bpf_probe_read_kernel(to, size, from)	  tun_probe_read(to, size, from)
 #define bpf_probe_read_kernel_str(to, size, from) tun_probe_read_str(to, size, from)
 #define bpf_get_smp_processor_id()		  tun_this_cpu()
-#define bpf_get_current_task_btf()		  tun_current()
 #define bpf_ktime_get_ns()			  tun_now()
 #define bpf_ktime_get_boot_ns()			  tun_now()
 #define bpf_get_prandom_u32()			  tun_random()

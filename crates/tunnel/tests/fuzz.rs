@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Random hosts on which nothing may go wrong. A host that does is run again by its seed:
+//! `OVERBOOK_FUZZ=SEED..SEED cargo test -p overbook-tunnel --release --test fuzz`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+
+#[test]
+fn nothing_goes_wrong_on_random_hosts() {
+    let range = std::env::var("OVERBOOK_FUZZ").unwrap_or_else(|_| "1..2001".into());
+    let ends =
+        range.split_once("..").and_then(|(a, b)| Some((a.parse::<u64>().ok()?, b.parse::<u64>().ok()?)));
+    let (first, end) = ends.expect("OVERBOOK_FUZZ is a range of seeds such as 1..100");
+    let next = AtomicU64::new(first);
+    let work = || {
+        let mut wrong = Vec::new();
+        loop {
+            let seed = next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end {
+                return wrong;
+            }
+            let findings = overbook_tunnel::fuzz::run(seed, None).unwrap();
+            if !findings.is_empty() {
+                wrong.push(format!("seed {seed}: {}", findings.lines().join("; ")));
+            }
+        }
+    };
+    let threads = thread::available_parallelism().map_or(1, usize::from);
+    let wrong: Vec<String> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
+    });
+    assert!(wrong.is_empty(), "{} hosts of {}:\n{}", wrong.len(), end - first, wrong.join("\n"));
+}
+
+/// Prints what happens on one host: `OVERBOOK_TRACE=SEED cargo test … one_host -- --nocapture`.
+#[test]
+fn one_host() {
+    let Some(seed) = std::env::var("OVERBOOK_TRACE").ok().and_then(|seed| seed.parse().ok()) else { return };
+    let mut world = overbook_tunnel::fuzz::world(seed, None, 0..100_000_000).unwrap();
+    world.run(100_000_000);
+    world.trace.lines.iter().for_each(|line| println!("{line}"));
+    world.report().findings.lines().iter().for_each(|line| println!("{line}"));
+}
