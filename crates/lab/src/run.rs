@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use overbook_kernels::Kernel;
 use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo, VariantInfo};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Longest silence of a machine in real time. The slowest step of any shipped scenario takes a tenth of it.
@@ -44,12 +44,17 @@ pub struct Order<'a> {
     pub build: &'a str,
 }
 
+/// Name of a report: the scenario file's, and that of the file whose variants it takes.
+pub fn name(file: &Path, variants_of: Option<&Path>) -> String {
+    let stem = |file: &Path| file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+    let others = variants_of.map(|file| format!("+{}", stem(file)));
+    stem(file) + &others.unwrap_or_default()
+}
+
 impl Order<'_> {
-    /// Name of the report: the file's, and that of the file whose variants it takes.
+    /// Name of the report.
     pub fn name(&self) -> String {
-        let stem = |file: &Path| file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-        let others = self.variants_of.map(|file| format!("+{}", stem(file)));
-        stem(self.file) + &others.unwrap_or_default()
+        name(self.file, self.variants_of)
     }
 }
 
@@ -70,8 +75,8 @@ pub fn scenario(order: &Order) -> Result<(Scenario, String)> {
 /// `progress` is told the share done (0 to 1) and a word on the present step.
 ///
 /// # Errors
-/// The scenario is wrong, QEMU is missing, the disk is full, or `interrupted` was raised. Nothing stays
-/// behind in any case.
+/// The scenario is wrong, QEMU is missing, the disk is full, or `interrupted` was raised before the first
+/// repetition was measured. No machine and no temporary file stays behind in any case.
 pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64, &str)) -> Result<Report> {
     let (scenario, text) = scenario(order)?;
     let emulator = qemu::version()?;
@@ -112,7 +117,9 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
     progress(0.0, &format!("booting {}", order.kernel.release));
     let mut machine = boot.start()?;
     if let Err(why) = collect(&mut machine, &mut report, interrupted, progress)? {
-        report.failure = Some(Failure { reason: why, console: machine.last_words(LAST_WORDS) });
+        let asked_for = interrupted.load(Ordering::Relaxed);
+        let console = if asked_for { Vec::new() } else { machine.last_words(LAST_WORDS) };
+        report.failure = Some(Failure { reason: why, console });
     }
     Ok(report)
 }
@@ -137,7 +144,8 @@ fn collect(
                     patience.as_secs()
                 )));
             }
-            Next::Interrupted => bail!("interrupted: the machine was stopped and nothing was written"),
+            Next::Interrupted if report.runs.is_empty() => bail!("interrupted before anything was measured"),
+            Next::Interrupted => return Ok(Err("interrupted; what was measured until then is here".into())),
         };
         patience = PATIENCE;
         let Ok(event) = serde_json::from_str(&line) else {

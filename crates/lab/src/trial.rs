@@ -3,7 +3,7 @@
 
 use crate::initramfs;
 use crate::protocol::{Event, Job, Task};
-use crate::qemu::{Accel, Boot, Next, Running};
+use crate::qemu::{Accel, Boot, Next, PROGRAM, Running};
 use crate::scenario::Host;
 use anyhow::Result;
 use overbook_kernels::Kernel;
@@ -15,6 +15,9 @@ use std::time::Duration;
 /// Longest silence of a trial machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// Of the remembered verdict; raised when its words change.
+const FORMAT: u32 = 2;
+
 /// Finds the best acceleration that runs `kernel` with a KVM guest inside, and why a better one does not.
 /// The verdict is remembered in `memory` for this boot of this machine.
 ///
@@ -25,7 +28,7 @@ pub fn best(kernel: &Kernel, dir: &Path, memory: &Path, interrupted: &AtomicBool
         return Ok((Accel::Icount, "there is no /dev/kvm".into()));
     }
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let key = format!("{} {}", boot_id.trim(), kernel.release);
+    let key = format!("{FORMAT} {} {}", boot_id.trim(), kernel.release);
     if let Ok(text) = fs::read_to_string(memory)
         && let Some(verdict) = text.strip_prefix(&format!("{key}\n"))
     {
@@ -42,7 +45,7 @@ fn outcome(verdict: &str) -> (Accel, String) {
     if verdict.is_empty() {
         (Accel::Kvm, "a trial boot ran a guest under nested KVM".into())
     } else {
-        (Accel::Icount, format!("a trial boot under /dev/kvm failed: {verdict}"))
+        (Accel::Icount, format!("/dev/kvm is there, but in a trial boot {verdict}"))
     }
 }
 
@@ -75,9 +78,34 @@ fn boot_once(kernel: &Kernel, dir: &Path, interrupted: &AtomicBool) -> Result<St
     }
 }
 
+/// What happened, in half a line; the machine's own last words are for those who ask for more messages.
 fn last_words(machine: &Running, what: &str) -> String {
-    match machine.last_words(1).pop() {
-        Some(line) => format!("{what} ({})", line.trim()),
-        None => what.into(),
+    brief(what, machine.last_words(1).pop().as_deref())
+}
+
+fn brief(what: &str, last: Option<&str>) -> String {
+    let Some(last) = last.map(str::trim).filter(|last| !last.is_empty()) else { return what.into() };
+    log::info!("trial boot: {what}: {last}");
+    if last.starts_with(PROGRAM) {
+        // The emulator's own end says nothing of the kernel: an instruction or a register that /dev/kvm lacks.
+        return "QEMU gave up".into();
+    }
+    format!("{what} ({last})")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_assertion_of_the_emulator_is_half_a_line() {
+        let assertion = "qemu-system-x86_64: ../../target/i386/kvm/kvm.c:3183: kvm_buf_set_msrs: \
+                         Assertion `ret == cpu->kvm_msr_buf->nmsrs' failed.";
+        let (accel, why) = outcome(&brief("the machine stopped", Some(assertion)));
+        assert_eq!(accel, Accel::Icount);
+        assert_eq!(why, "/dev/kvm is there, but in a trial boot QEMU gave up");
+        let panic = brief("the machine stopped", Some("Kernel panic - not syncing \n"));
+        assert_eq!(panic, "the machine stopped (Kernel panic - not syncing)");
+        assert_eq!(brief("the machine hangs", None), "the machine hangs");
     }
 }

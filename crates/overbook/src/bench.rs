@@ -89,7 +89,8 @@ impl Bench {
         if let Some(file) = &self.html {
             json::write_atomically(file, &html::render(&report)?)?;
         }
-        writeln!(Stdout, "{}", table::render(&report))?;
+        writeln!(Stdout, "{}", table::render(&report, true))?;
+        write!(Stdout, "{}", table::legends(&[&report], true))?;
         if let Some(run) = report.runs.iter().find_map(|run| run.error.as_ref()) {
             bail!("a run failed: {run}");
         }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook lab`.
 
+mod results;
+
 use crate::variants;
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
@@ -14,13 +16,14 @@ use overbook_lab::run::{self, Order};
 use overbook_lab::trial;
 use overbook_report::format::signed;
 use overbook_report::schema::Report;
-use overbook_report::{compare, html, json, summary, table};
+use overbook_report::{compare, json, markdown, summary, table};
+use results::Results;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 #[derive(Subcommand)]
@@ -44,6 +47,15 @@ pub enum Lab {
         /// Fetch the kernel of this series (6.18, 7.2) or release first; repeat it for more kernels
         #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
+    },
+    /// Show the result of JSON reports again; with -v all their tables
+    Show {
+        /// Reports
+        #[arg(required = true)]
+        reports: Vec<PathBuf>,
+        /// As a table for documents
+        #[arg(long)]
+        markdown: bool,
     },
     /// Compare the medians of two JSON reports
     Compare {
@@ -216,14 +228,15 @@ fn tell(
 }
 
 impl Lab {
-    pub fn run(self) -> Result<()> {
+    pub fn run(self, verbose: bool) -> Result<()> {
         match self {
-            Lab::Run(run) => run.run(),
+            Lab::Run(run) => run.run(verbose),
             Lab::Soak(soak) => soak.run(),
             Lab::Guest(guest) => guest.run(),
             Lab::Observe(observe) => observe.run(),
             Lab::Check { scenarios } => check(&scenarios),
             Lab::Kernels { fetch } => kernels(&fetch),
+            Lab::Show { reports, markdown: as_markdown } => show_again(&reports, as_markdown, verbose),
             Lab::Compare { a, b, within } => compare_files(&a, &b, within),
         }
     }
@@ -257,6 +270,24 @@ fn kernels(fetch: &[String]) -> Result<()> {
     });
     writeln!(Stdout, "{}", table::plain(&["kernel", "origin", "suitable"], 3, rows))?;
     failure.map_or(Ok(()), Err)
+}
+
+fn show_again(files: &[PathBuf], as_markdown: bool, verbose: bool) -> Result<()> {
+    let reports = files.iter().map(|file| json::read(file)).collect::<Result<Vec<Report>>>()?;
+    let reports: Vec<&Report> = reports.iter().collect();
+    if as_markdown {
+        return Ok(write!(Stdout, "{}", markdown::table(&reports))?);
+    }
+    if verbose {
+        reports.iter().try_for_each(|report| show(&table::render(report, true)))?;
+    }
+    conclude(&reports, verbose)
+}
+
+/// What stands at the end of a run: what the columns say, and the result.
+fn conclude(reports: &[&Report], verbose: bool) -> Result<()> {
+    write!(Stdout, "{}\n{}", table::legends(reports, verbose), table::results(reports))?;
+    Ok(())
 }
 
 fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
@@ -338,14 +369,16 @@ fn sentence(why: &str) -> &str {
 }
 
 impl Run {
-    fn run(&self) -> Result<()> {
+    fn run(&self, verbose: bool) -> Result<()> {
         // All mistakes in files come before the first minute is spent.
         for file in &self.scenarios {
             variants::read(file, self.variants_of.as_deref())?;
         }
+        let named = |file| (run::name(file, self.variants_of.as_deref()), file);
+        results::check_names(&self.scenarios.iter().map(|file| named(file.as_path())).collect::<Vec<_>>())?;
         let emulator = overbook_lab::qemu::version()?;
-        std::fs::create_dir_all(&self.output)
-            .with_context(|| format!("cannot make the folder {}", self.output.display()))?;
+        let shelters = vec![std::env::temp_dir(), Cache::default_dir()];
+        let results = Results::open(&self.output, shelters)?;
         let cache = Cache::open_default()?;
         let kernel = self.kernel.resolve(&cache)?;
         let interrupted = interruption()?;
@@ -356,19 +389,39 @@ impl Run {
             kernel.origin,
             accel.name()
         ));
-        let reports = self.run_all(&kernel, accel, &interrupted)?;
-        self.write(&reports)?;
-        // The last line names the reason as well: of a long output, the end is what is read and kept.
-        let failed: Vec<String> = reports.iter().filter_map(why_failed).collect();
-        if !failed.is_empty() {
-            bail!("{} of {} scenarios failed: {}", failed.len(), reports.len(), failed.join("; "));
+        let (results, mut failed) = self.run_all(results, &kernel, accel, &interrupted, verbose);
+        let reports = results.all();
+        // Who has closed the output has the files, and a failure still is one.
+        let said = match reports.is_empty() {
+            true => Ok(()),
+            false => conclude(&reports, verbose).and_then(|()| {
+                show(&format!("report: {} (-v shows its counters here)", results.page().display()))
+            }),
+        };
+        if interrupted.load(Ordering::Relaxed) {
+            let lost = failed.iter().filter(|why| why.contains(" is lost: ")).map(|why| format!("; {why}"));
+            let kept = kept(&results, self.scenarios.len()) + &lost.collect::<String>();
+            bail!("interrupted: the machines were stopped, and {kept}");
         }
-        Ok(())
+        // The last line names the reason as well: of a long output, the end is what is read and kept.
+        failed.extend(reports.iter().filter_map(|report| why_failed(report)));
+        if !failed.is_empty() {
+            let all = self.scenarios.len();
+            bail!("{} of {all} scenarios failed: {}", failed.len(), failed.join("; "));
+        }
+        said
     }
 
-    /// Runs all scenarios, some at a time, and prints each as it ends. With icount, what runs beside a machine
-    /// does not change its figures.
-    fn run_all(&self, kernel: &Kernel, accel: Accel, interrupted: &AtomicBool) -> Result<Vec<Report>> {
+    /// Runs all scenarios, some at a time; keeps and prints what each measured as it ends. With icount, what runs beside
+    /// a machine does not change its figures. Returns also why others have no result.
+    fn run_all(
+        &self,
+        results: Results,
+        kernel: &Kernel,
+        accel: Accel,
+        interrupted: &AtomicBool,
+        verbose: bool,
+    ) -> (Results, Vec<String>) {
         let cpus = thread::available_parallelism().map_or(1, usize::from);
         let jobs = match accel {
             Accel::Icount => self.jobs.unwrap_or(cpus),
@@ -377,30 +430,30 @@ impl Run {
         };
         let bars = MultiProgress::new();
         let queue = Mutex::new(self.scenarios.iter().enumerate());
-        let done: Mutex<Vec<(usize, Result<Report>)>> = Mutex::new(Vec::new());
+        let ended = Mutex::new((results, Printer::default(), Vec::new()));
         let take = || queue.lock().ok().and_then(|mut queue| queue.next());
         thread::scope(|scope| {
             for _ in 0..jobs.min(self.scenarios.len()) {
                 scope.spawn(|| {
                     while let Some((nth, file)) = take().filter(|_| !interrupted.load(Ordering::Relaxed)) {
                         let outcome = self.run_one(file, kernel, accel, interrupted, &bars);
-                        if let Ok(report) = &outcome {
-                            // Results are written to files as well.
-                            let _ = bars.suspend(|| show(&table::render(report)));
-                        }
-                        if let Ok(mut done) = done.lock() {
-                            done.push((nth, outcome));
-                        }
+                        let Ok(mut ended) = ended.lock() else { return };
+                        let (results, printer, failed) = &mut *ended;
+                        let text =
+                            outcome.as_ref().map_or_else(|_| String::new(), |r| table::render(r, verbose));
+                        // Kept before it is printed: nobody may be there to read.
+                        let kept = outcome.and_then(|report| {
+                            results.keep(nth, report, &mut |text| bars.suspend(|| note(text)))
+                        });
+                        failed.extend(kept.err().map(|e| format!("{e:#}")));
+                        bars.suspend(|| printer.add(nth, text));
                     }
                 });
             }
         });
-        let mut done = done.into_inner().unwrap_or_default();
-        done.sort_by_key(|(nth, _)| *nth);
-        if done.len() < self.scenarios.len() {
-            bail!("interrupted: the machines were stopped and nothing was written");
-        }
-        done.into_iter().map(|(_, outcome)| outcome).collect()
+        let (results, printer, failed) = ended.into_inner().unwrap_or_else(PoisonError::into_inner);
+        printer.finish();
+        (results, failed)
     }
 
     fn run_one(
@@ -432,15 +485,43 @@ impl Run {
         bar.finish_and_clear();
         report.with_context(|| format!("{}", file.display()))
     }
+}
 
-    fn write(&self, reports: &[Report]) -> Result<()> {
-        for report in reports {
-            json::write(&self.output.join(format!("{}.json", report.scenario.name)), report)?;
+/// Says what of an interrupted run is on disk.
+fn kept(results: &Results, all: usize) -> String {
+    match results.all().len() {
+        0 => "nothing was measured yet".into(),
+        1 => format!("the result of one scenario of {all} is in {}", results.dir().display()),
+        n => format!("the results of {n} scenarios of {all} are in {}", results.dir().display()),
+    }
+}
+
+/// Prints texts in their order, each as soon as those before it are there.
+#[derive(Default)]
+struct Printer {
+    next: usize,
+    waiting: BTreeMap<usize, String>,
+}
+
+impl Printer {
+    fn add(&mut self, nth: usize, text: String) {
+        self.waiting.insert(nth, text);
+        while let Some(text) = self.waiting.remove(&self.next) {
+            print(&text);
+            self.next += 1;
         }
-        let page = self.output.join("report.html");
-        json::write_atomically(&page, &html::render_many(reports)?)?;
-        writeln!(Stdout, "report: {}", page.display())?;
-        Ok(())
+    }
+
+    /// Those before them did not come.
+    fn finish(self) {
+        self.waiting.values().for_each(|text| print(text));
+    }
+}
+
+/// Results are written to files as well, so a closed output is no failure.
+fn print(text: &str) {
+    if !text.is_empty() {
+        let _ = show(text);
     }
 }
 

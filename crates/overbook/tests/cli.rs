@@ -93,21 +93,52 @@ fn a_missing_emulator_is_named_with_its_package() {
 fn unknown_kernels_are_refused() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().to_str().unwrap();
-    // A stand-in for the emulator is enough: nothing is booted.
+    let path = stand_in(&dir);
+    let arguments = ["lab", "run", ALONE, "--output", out, "--kernel", "/nonexistent/vmlinuz"];
+    let said = complaint(&arguments, &[("PATH", &path), ("OVERBOOK_CACHE", out)]);
+    assert!(said.contains("there is no kernel image"), "{said}");
+}
+
+/// Two files of one name, and a folder that cannot be written to, are found before anything is booted or fetched.
+#[test]
+fn results_have_a_place_before_anything_is_booted() {
+    let dir = TempDir::new().unwrap();
+    let path = stand_in(&dir);
+    let twin = dir.path().join("alone.toml");
+    std::fs::copy(ALONE, &twin).unwrap();
+    let said = complaint(&["lab", "run", ALONE, twin.to_str().unwrap()], &[("PATH", &path)]);
+    assert!(said.contains("would both write alone.json"), "{said}");
+    let said = complaint(&["lab", "run", ALONE, "--output", "/proc/self"], &[("PATH", &path)]);
+    assert!(said.contains("cannot write to /proc/self"), "{said}");
+}
+
+/// A stand-in for the emulator is enough where nothing is booted. Returns the search path with it.
+fn stand_in(dir: &TempDir) -> String {
     let bin = dir.path().join("qemu-system-x86_64");
     std::fs::write(&bin, "#!/bin/sh\necho QEMU emulator version 0\n").unwrap();
     use std::os::unix::fs::PermissionsExt;
     std::fs::set_permissions(&bin, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{out}:{}", std::env::var("PATH").unwrap());
-    let arguments = ["lab", "run", ALONE, "--output", out, "--kernel", "/nonexistent/vmlinuz"];
-    let said = complaint(&arguments, &[("PATH", &path), ("OVERBOOK_CACHE", out)]);
-    assert!(said.contains("there is no kernel image"), "{said}");
+    format!("{}:{}", dir.path().display(), std::env::var("PATH").unwrap())
 }
 
 #[test]
 fn reports_that_are_none_are_refused() {
     let said = complaint(&["lab", "compare", "/dev/null", "/dev/null"], &[]);
     assert!(said.contains("no JSON"), "{said}");
+}
+
+#[test]
+fn a_result_is_shown_again() {
+    let report = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/report.json");
+    let run = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
+        let output = command.args(["lab", "show", report]).args(more).output().unwrap();
+        assert!(output.status.success());
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(run(&[]).contains("scenario") && !run(&[]).contains("CPUs of one VM"), "{}", run(&[]));
+    assert!(run(&["-v"]).contains("CPUs of one VM"));
+    assert!(run(&["--markdown"]).starts_with("| scenario |"));
 }
 
 #[test]

@@ -34,26 +34,54 @@ pub fn signed(value: f64, decimals: usize) -> String {
     if zero || text.starts_with('-') { text } else { format!("+{text}") }
 }
 
-/// A number with about three significant digits, and no fewer than its integer part has.
+/// A number with about three significant digits, and no fewer than its integer part has, which come in groups.
 pub fn three(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
         v if v < 0.01 => format!("{value:.1e}"),
         v if v < 9.995 => format!("{value:.2}"),
         v if v < 99.95 => format!("{value:.1}"),
-        _ => format!("{value:.0}"),
+        _ => grouped(value),
     }
 }
 
-/// A count that may be large: `123`, `45600`, `1.23 M`; one that nobody knows is no number.
+/// A whole number: `3,254,120`.
+fn grouped(value: f64) -> String {
+    let text = format!("{value:.0}");
+    let digits = text.trim_start_matches('-').len();
+    let mut grouped = String::new();
+    for (nth, c) in text.chars().enumerate() {
+        let left = text.len() - nth;
+        if c.is_ascii_digit() && left % 3 == 0 && left < digits {
+            grouped.push(',');
+        }
+        grouped.push(c);
+    }
+    grouped
+}
+
+/// A count, of any size in one unit, so that a column can be read: `123`, `45,600`, `1,230,000`; one that nobody
+/// knows is no number.
 pub fn count(value: f64) -> String {
     match value.abs() {
         v if v.is_nan() => NONE.into(),
-        v if v >= 1e9 => format!("{} G", three(value / 1e9)),
-        v if v >= 1e6 => format!("{} M", three(value / 1e6)),
         v if v < 0.005 => "0".into(),
         _ => three(value),
     }
+}
+
+/// A counter of a host or a scheduler; times are told by its name, which loses its unit.
+pub fn counter(name: &str, value: Option<f64>) -> String {
+    match value {
+        None => NONE.into(),
+        Some(ns) if name.ends_with(" ns") && ns.is_finite() => time(ns.round() as u64),
+        Some(value) => count(value),
+    }
+}
+
+/// The name of a counter as tables have it.
+pub fn counter_name(name: &str) -> &str {
+    name.strip_suffix(" ns").unwrap_or(name)
 }
 
 /// A share as per cent.
@@ -71,10 +99,10 @@ pub fn spread(row: &Row) -> String {
     row.spread_percent.map_or_else(|| NONE.into(), |spread| format!("±{spread:.1} %"))
 }
 
-/// `1.234 [1.200, 1.260]`; `baseline` is the text of a row that has no ratio because it is the baseline.
-pub fn ratio(row: &Row, is_baseline: bool) -> String {
+/// `1.234 [1.200, 1.260]`.
+pub fn ratio(row: &Row) -> String {
     match row.ratio {
-        None if is_baseline => "baseline".into(),
+        None if row.is_baseline => "baseline".into(),
         None => NONE.into(),
         Some(Ratio { point, .. }) if !point.is_finite() => NONE.into(),
         Some(Ratio { point, interval: Some((low, high)) }) => format!("{point:.3} [{low:.3}, {high:.3}]"),
@@ -82,13 +110,13 @@ pub fn ratio(row: &Row, is_baseline: bool) -> String {
     }
 }
 
-/// `1.92..2.01`: the least and the most CPUs that any VM of the row used.
+/// `1.92–2.01`: the least and the most CPUs that any VM of the row used.
 pub fn cpus_range(row: &Row) -> String {
-    format!("{:.2}..{:.2}", row.cpus_used.1, row.cpus_used.2)
+    format!("{:.2}–{:.2}", row.cpus_used.1, row.cpus_used.2)
 }
 
-/// What the columns of the main table mean, as far as their names do not say.
-pub fn legend(rows: &[Row]) -> String {
+/// How many repetitions stand behind the figures.
+pub fn repetitions(rows: &[Row]) -> String {
     let fewest = rows.iter().map(|row| row.repetitions).min().unwrap_or_default();
     let most = rows.iter().map(|row| row.repetitions).max().unwrap_or_default();
     let repetitions = match (fewest, most) {
@@ -97,12 +125,9 @@ pub fn legend(rows: &[Row]) -> String {
         (a, b) => format!("Medians of {a} to {b} repetitions"),
     };
     let lacks = rows.iter().any(|row| row.ratio.is_some_and(|ratio| ratio.interval.is_none()));
-    let interval = if lacks {
-        format!("no interval with fewer than {FEWEST_PAIRS} pairs")
-    } else {
-        "[ ] 95 % interval, paired bootstrap".to_string()
-    };
-    format!("{repetitions}; ± half of the range; {interval}; max of all repetitions.")
+    let interval =
+        if lacks { format!("; fewer than {FEWEST_PAIRS} have no interval") } else { String::new() };
+    format!("{repetitions}{interval}.")
 }
 
 #[cfg(test)]
@@ -114,10 +139,16 @@ mod tests {
         assert_eq!(time(1_234), "1.23 µs");
         assert_eq!(time(12_345_678), "12.3 ms");
         assert_eq!(time(9_999_000), "10.0 ms");
-        assert_eq!(three(1234.5), "1234");
+        assert_eq!(three(1234.5), "1,234");
+        assert_eq!([three(123.4), three(-123.4), three(-123_456.0)], ["123", "-123", "-123,456"]);
         assert_eq!(three(0.0), "0");
         assert_eq!(three(-0.0), "0");
-        assert_eq!(count(4_200_000.0), "4.20 M");
+        assert_eq!([count(68_398.0), count(3_254_120.0)], ["68,398", "3,254,120"]);
+        assert_eq!(
+            [counter("wake-up ns", Some(1.79e6)), counter("x", Some(1.79e6))],
+            ["1.79 ms", "1,790,000"]
+        );
+        assert_eq!([counter_name("wake-up ns"), counter_name("wake-ups")], ["wake-up", "wake-ups"]);
         assert_eq!(part(1.0, 0.0), NONE);
         assert_eq!(percent(Some(f64::NAN)), NONE);
         assert_eq!(percent(Some(-0.0001)), "0.0 %");
@@ -129,12 +160,11 @@ mod tests {
     }
 
     #[test]
-    fn the_legend_says_why_there_is_no_interval() {
+    fn few_repetitions_are_said() {
         let mut report = crate::summary::sample();
-        assert!(
-            legend(&crate::summary::rows(&report)).contains("5 repetitions; ± half of the range; [ ] 95 %")
-        );
+        assert_eq!(repetitions(&crate::summary::rows(&report)), "Medians of 5 repetitions.");
         report.runs.retain(|run| run.repetition < 2);
-        assert!(legend(&crate::summary::rows(&report)).contains("no interval with fewer than 3 pairs"));
+        let text = repetitions(&crate::summary::rows(&report));
+        assert_eq!(text, "Medians of 2 repetitions; fewer than 3 have no interval.");
     }
 }

@@ -4,9 +4,10 @@
 mod figures;
 mod origin;
 
-use crate::format::legend;
+use crate::columns;
+use crate::format::repetitions;
 use crate::schema::Report;
-use crate::summary;
+use crate::summary::{self, Row};
 use anyhow::Result;
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -17,15 +18,15 @@ const STYLE: &str = include_str!("html/style.css");
 /// # Errors
 /// A plot cannot be drawn.
 pub fn render(report: &Report) -> Result<String> {
-    render_many(std::slice::from_ref(report))
+    render_many(&[report])
 }
 
 /// One page for several reports.
 ///
 /// # Errors
 /// A plot cannot be drawn.
-pub fn render_many(reports: &[Report]) -> Result<String> {
-    let sections = reports.iter().map(section).collect::<Result<Vec<Markup>>>()?;
+pub fn render_many(reports: &[&Report]) -> Result<String> {
+    let sections = reports.iter().map(|report| section(report)).collect::<Result<Vec<Markup>>>()?;
     let title = match reports {
         [one] => format!("Overbook lab: {}", one.scenario.name),
         many => format!("Overbook lab: {} scenarios", many.len()),
@@ -40,7 +41,7 @@ pub fn render_many(reports: &[Report]) -> Result<String> {
                 style { (PreEscaped(STYLE)) }
             }
             body {
-                @if reports.len() > 1 { (contents(reports)) }
+                header { h1 { (title) } (overview(reports)) }
                 @for (nth, section) in sections.iter().enumerate() { section id={ "s" (nth) } { (section) } }
             }
         }
@@ -48,17 +49,32 @@ pub fn render_many(reports: &[Report]) -> Result<String> {
     Ok(page.into_string())
 }
 
-fn contents(reports: &[Report]) -> Markup {
+/// The result: in a sentence, and in a row for each scenario and variant.
+fn overview(reports: &[&Report]) -> Markup {
+    let outcomes = summary::outcomes(reports);
+    let rows: Vec<Row> = outcomes.iter().map(|outcome| outcome.row.clone()).collect();
+    let shown = columns::telling(&columns::WORK, &rows);
     html! {
-        nav {
-            h2 { "Scenarios" }
-            ul {
-                @for (nth, report) in reports.iter().enumerate() {
-                    li {
-                        a href={ "#s" (nth) } { (report.scenario.title) }
-                        @if !crate::table::alarms(report).is_empty() { " — with complaints" }
+        @for sentence in summary::headline(&outcomes) { p.lead { (sentence) "." } }
+        @if !outcomes.is_empty() {
+            div.scroll { table {
+                thead { tr {
+                    th.l { "scenario" } th.l { "variant" }
+                    @for column in &shown { th title=(column.means) { (column.name) } }
+                } }
+                tbody { @for (nth, outcome) in outcomes.iter().enumerate() {
+                    @let again = nth > 0 && outcomes[nth - 1].name == outcome.name;
+                    tr.first[nth > 0 && !again].base[outcome.row.is_baseline] {
+                        td.l { @if !again { a href={ "#s" (outcome.scenario) } { (outcome.name) } } }
+                        td.l { (outcome.row.variant) }
+                        @for column in &shown { td { ((column.cell)(&outcome.row)) } }
                     }
-                }
+                } }
+            } }
+        }
+        @for (nth, report) in reports.iter().enumerate() {
+            @if !crate::table::alarms(report).is_empty() {
+                p.alarm { a href={ "#s" (nth) } { (report.scenario.title) } ": with complaints" }
             }
         }
     }
@@ -77,12 +93,10 @@ fn section(report: &Report) -> Result<Markup> {
         p.about {
             (scenario.name) ": " (format!("{:.2}", scenario.overcommit)) " vCPUs per CPU on " (report.machine.cpus)
             " CPUs, Linux " (report.machine.kernel) ", placement " (scenario.placement) ", cgroups " (scenario.cgroups)
+            @if !rows.is_empty() { ". " (repetitions(&rows)) }
         }
         (alarms(report))
-        @if !rows.is_empty() {
-            (figures::main_table(report, &rows))
-            p.note { (legend(&rows)) }
-        }
+        @if !rows.is_empty() { (figures::main_table(&rows)) }
         (figures)
         (origin::instrument(report))
         (origin::machine(report))
@@ -136,8 +150,20 @@ mod tests {
     }
 
     #[test]
-    fn pages_of_several_scenarios_have_contents() {
-        let page = render_many(&[summary::sample(), summary::sample()]).unwrap();
+    fn pages_begin_with_their_result() {
+        let mut second = summary::sample();
+        second.scenario.name = "second".into();
+        let page = render_many(&[&summary::sample(), &second]).unwrap();
         assert!(page.contains("2 scenarios") && page.contains("href=\"#s1\"") && page.contains("id=\"s1\""));
+        let sentence = "ours against eevdf: more work in sample (1.400), second (1.400).";
+        assert!(page.find(sentence).unwrap() < page.find("<section").unwrap());
+    }
+
+    #[test]
+    fn columns_are_explained_and_zeros_are_hidden() {
+        let page = render(&summary::sample()).unwrap();
+        assert!(page.contains("<dt>of bound</dt>") && page.contains("<dt>won back</dt>"));
+        assert!(!page.contains("<th>moves</th>") && !page.contains(">same rq<"), "all zero in the sample");
+        assert!(!page.contains("context switches per s"), "a counter that is zero throughout");
     }
 }

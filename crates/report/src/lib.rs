@@ -2,13 +2,16 @@
 //! Reports of the lab: the schema, what the figures mean together, and how they are shown.
 //!
 //! * [`schema`]: the JSON form of a run. * [`stats`]: medians, spread, bootstrap. * [`summary`]: rows for all
-//!   renderings. * [`table`], [`html`]: the renderings. * [`mod@format`], [`plot`]: what they are made of.
+//!   renderings. * [`table`], [`html`], [`markdown`]: the renderings. * [`columns`], [`mod@format`], [`plot`]: what they
+//!   are made of.
 //! * [`compare`]: two reports. * [`json`]: files.
 
+pub mod columns;
 pub mod compare;
 pub mod format;
 pub mod html;
 pub mod json;
+pub mod markdown;
 pub mod plot;
 pub mod schema;
 pub mod stats;

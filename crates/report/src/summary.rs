@@ -13,6 +13,8 @@ const LOSS_WORTH_WINNING: f64 = 0.01;
 pub struct Row {
     /// Variant.
     pub variant: String,
+    /// The others are compared with this one.
+    pub is_baseline: bool,
     /// VM, or what the VMs of the group have in common.
     pub group: String,
     /// VMs in the group.
@@ -121,6 +123,96 @@ pub fn host_counters(report: &Report) -> Vec<(String, Vec<Option<f64>>)> {
     names.iter().map(|name| ((*name).clone(), all.iter().map(|runs| median(name, runs)).collect())).collect()
 }
 
+/// Those of [`host_counters`] that are not zero throughout, and how many are.
+pub fn telling_counters(report: &Report) -> (Vec<(String, Vec<Option<f64>>)>, usize) {
+    let all = host_counters(report);
+    let many = all.len();
+    let tells = |values: &[Option<f64>]| values.iter().flatten().any(|value| *value != 0.0);
+    let told: Vec<_> = all.into_iter().filter(|(_, values)| tells(values)).collect();
+    let zero = many - told.len();
+    (told, zero)
+}
+
+/// Median of one of [`host_counters`] under a variant.
+pub fn host_counter(report: &Report, variant: &str, counter: &str) -> Option<f64> {
+    let place = report.variants.iter().position(|v| v.name == variant)?;
+    let (_, values) = host_counters(report).into_iter().find(|(name, _)| name == counter)?;
+    values.get(place).copied().flatten()
+}
+
+/// A row with its place among the results of several scenarios.
+pub struct Outcome {
+    /// Place of its scenario.
+    pub scenario: usize,
+    /// Name of the scenario, and of the VMs if they do not all do the same.
+    pub name: String,
+    /// The row.
+    pub row: Row,
+}
+
+/// The rows of several reports, with the variants of the same VMs one below the other.
+pub fn outcomes(reports: &[&Report]) -> Vec<Outcome> {
+    let mut found = Vec::new();
+    for (scenario, report) in reports.iter().enumerate() {
+        let rows = rows(report);
+        let mut groups: Vec<&str> = Vec::new();
+        for row in rows.iter().filter(|row| row.is_baseline).chain(&rows) {
+            if !groups.contains(&row.group.as_str()) {
+                groups.push(&row.group);
+            }
+        }
+        for group in &groups {
+            let name = match groups.len() {
+                1 => report.scenario.name.clone(),
+                _ => format!("{}: {group}", report.scenario.name),
+            };
+            let of_group = rows.iter().filter(|row| row.group == *group);
+            found.extend(of_group.map(|row| Outcome { scenario, name: name.clone(), row: row.clone() }));
+        }
+    }
+    found
+}
+
+/// What came out, in a sentence for each variant: where it does more work than the baseline, and where less.
+pub fn headline(outcomes: &[Outcome]) -> Vec<String> {
+    let mut variants: Vec<&str> = Vec::new();
+    for outcome in outcomes.iter().filter(|outcome| !outcome.row.is_baseline) {
+        if !variants.contains(&outcome.row.variant.as_str()) {
+            variants.push(&outcome.row.variant);
+        }
+    }
+    let baseline = outcomes.iter().find(|o| o.row.is_baseline).map_or("the baseline", |o| &o.row.variant);
+    variants.into_iter().map(|variant| verdict(outcomes, variant, baseline)).collect()
+}
+
+fn verdict(outcomes: &[Outcome], variant: &str, baseline: &str) -> String {
+    let (mut more, mut less, mut same, mut unclear) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    for outcome in outcomes.iter().filter(|outcome| outcome.row.variant == variant) {
+        let Some(ratio) = outcome.row.ratio.filter(|ratio| ratio.point.is_finite()) else { continue };
+        let said = format!("{} ({:.3})", outcome.name, ratio.point);
+        match ratio.interval {
+            Some((low, _)) if low > 1.0 => more.push(said),
+            Some((_, high)) if high < 1.0 => less.push(said),
+            Some(_) => same.push(said),
+            None => unclear.push(said),
+        }
+    }
+    let part = |what: &str, names: Vec<String>| {
+        (!names.is_empty()).then(|| format!("{what} in {}", names.join(", ")))
+    };
+    let parts = [
+        part("more work", more),
+        part("less work", less),
+        part("no difference that chance could not make", same),
+        part("too few repetitions to tell", unclear),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    match parts.is_empty() {
+        true => format!("{variant} against {baseline}: nothing to compare"),
+        false => format!("{variant} against {baseline}: {}", parts.join("; ")),
+    }
+}
+
 fn counters_of(run: &Run) -> BTreeMap<String, f64> {
     let seconds = run.window_ns.max(1) as f64 / 1e9;
     let mut counters = run.extra.clone();
@@ -209,6 +301,7 @@ fn row(report: &Report, variant: &str, (group, members): &Group) -> Option<Row> 
         |of: fn(&KvmCounters) -> u64| if unseen { f64::NAN } else { per_vm(&move |vm| of(&vm.kvm)) };
     Some(Row {
         variant: variant.into(),
+        is_baseline,
         group: group.clone(),
         vms: members.len(),
         repetitions: runs.len(),
@@ -372,11 +465,45 @@ mod tests {
     }
 
     #[test]
+    fn the_headline_says_where_there_is_more_work_and_where_less() {
+        let (mut good, mut bad) = (sample(), sample());
+        good.scenario.name = "good".into();
+        bad.scenario.name = "bad".into();
+        for run in bad.runs.iter_mut().filter(|run| run.variant == "ours") {
+            run.vms.iter_mut().for_each(|vm| vm.rate /= 2.0);
+        }
+        let both = outcomes(&[&good, &bad]);
+        let names: Vec<(&str, &str)> =
+            both.iter().map(|o| (o.name.as_str(), o.row.variant.as_str())).collect();
+        assert_eq!(names, [("good", "eevdf"), ("good", "ours"), ("bad", "eevdf"), ("bad", "ours")]);
+        let expected = "ours against eevdf: more work in good (1.400); less work in bad (0.700)";
+        assert_eq!(headline(&both), [expected]);
+        good.runs.retain(|run| run.repetition == 0);
+        let one = headline(&outcomes(&[&good])).pop().unwrap();
+        assert_eq!(one, "ours against eevdf: too few repetitions to tell in good (1.400)");
+        good.runs.retain(|run| run.variant == "eevdf");
+        assert!(headline(&outcomes(&[&good])).is_empty());
+    }
+
+    #[test]
+    fn vms_that_differ_are_named_and_stand_together() {
+        let mut report = sample();
+        report.runs.iter_mut().for_each(|run| run.vms[1].pattern = "ipi".into());
+        let outcomes = outcomes(&[&report]);
+        let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.name.as_str()).collect();
+        assert_eq!(names, ["sample: vm1", "sample: vm1", "sample: vm2", "sample: vm2"]);
+    }
+
+    #[test]
     fn counters_of_schedulers_are_medians_of_their_variants() {
         let mut report = sample();
         report.runs[7].extra.insert("boosts".into(), 3.0);
         let found = host_counters(&report);
         assert_eq!(found[0], ("boosts".to_string(), vec![None, Some(3.0)]));
+        assert_eq!(host_counter(&report, "ours", "boosts"), Some(3.0));
+        assert_eq!(host_counter(&report, "eevdf", "boosts"), None);
         assert_eq!(found.len(), 3);
+        let (told, zero) = telling_counters(&report);
+        assert_eq!((told.len(), zero), (1, 2), "switches and moves of the sample are zero");
     }
 }

@@ -162,7 +162,8 @@ pub(crate) fn report(world: &mut World) -> Report {
         for (vm, own) in vms.iter().zip(&world.vms) {
             let (booked, truth) = vm.booked;
             // A turn that has not ended may be long: whoever has a CPU to himself keeps it.
-            let running = own.vcpus.iter().map(|vcpu| &world.tasks[vcpu.task as usize]).filter(|task| task.on_cpu);
+            let running =
+                own.vcpus.iter().map(|vcpu| &world.tasks[vcpu.task as usize]).filter(|task| task.on_cpu);
             let unended: u64 = running.map(|task| task.ran - task.ran_when_came).sum();
             // Each CPU may have a turn that is not booked yet, and VMs are found when a first turn has ended.
             let turn = world.model.get::<u64>("slice_ns", 0).unwrap_or(0);

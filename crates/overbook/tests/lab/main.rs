@@ -177,12 +177,18 @@ fn contention_is_seen_by_the_counters() {
     assert!((0.3..1.05).contains(&share), "{share} of the bound");
 }
 
-/// A run that has got as far as its machine.
-fn started(dir: &TempDir, tmp: &TempDir) -> Child {
-    let body = "[measure]\nseconds = 1000\n[[vm]]\nvcpus = 2\npattern = \"compute\"\n";
+/// A scenario that computes for so many seconds.
+fn computing(dir: &TempDir, name: &str, seconds: f64) -> PathBuf {
+    let measure = format!("[measure]\nseconds = {seconds}\nrepetitions = 1\nbound = false\n");
+    write(dir, name, &(measure + "[[vm]]\nvcpus = 2\npattern = \"compute\"\n"))
+}
+
+/// A run of these scenarios, and of one behind them that takes for ever.
+fn started(dir: &TempDir, tmp: &TempDir, scenarios: &[PathBuf]) -> Child {
     let mut command = overbook();
-    command.args(["lab", "run", "--accel", "icount", "--kernel", "6.18", "--output"]);
-    command.arg(dir.path().join("out")).arg(write(dir, "long.toml", body)).env("TMPDIR", tmp.path());
+    command.args(["lab", "run", "--accel", "icount", "--kernel", "6.18", "--jobs", "2", "--output"]);
+    command.arg(dir.path().join("out")).args(scenarios).arg(computing(dir, "long.toml", 1000.0));
+    command.env("TMPDIR", tmp.path());
     command.stderr(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap()
 }
 
@@ -198,14 +204,22 @@ fn wait_for_machine(parent: &mut Child) -> Pid {
     }
 }
 
+/// Of what was measured, all is kept; of what it took, nothing.
 #[test]
-fn interruption_leaves_nothing_behind() {
+fn interruption_keeps_what_has_ended_and_leaves_nothing_else_behind() {
     let (dir, tmp) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let mut child = started(&dir, &tmp);
+    let mut child = started(&dir, &tmp, &[computing(&dir, "short.toml", 0.02)]);
     let machine = wait_for_machine(&mut child);
+    let (short, page) = (dir.path().join("out/short.json"), dir.path().join("out/report.html"));
+    while !(short.exists() && page.exists()) {
+        assert!(child.try_wait().unwrap().is_none(), "the run ended by itself");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
     kill(Pid::from_raw(child.id() as i32), Signal::SIGINT).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(!output.status.success());
+    assert!(text(&output).contains("the result of one scenario of 2 is in"), "{}", text(&output));
+    assert_eq!(json::read(&short).unwrap().runs.len(), 1);
     assert!(!Path::new(&format!("/proc/{machine}")).exists(), "the machine is still there");
     assert_eq!(fs::read_dir(tmp.path()).unwrap().count(), 0, "temporary files are still there");
 }
@@ -213,7 +227,7 @@ fn interruption_leaves_nothing_behind() {
 #[test]
 fn a_machine_that_dies_is_reported() {
     let (dir, tmp) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let mut child = started(&dir, &tmp);
+    let mut child = started(&dir, &tmp, &[]);
     kill(wait_for_machine(&mut child), Signal::SIGKILL).unwrap();
     let output = child.wait_with_output().unwrap();
     assert!(!output.status.success());
@@ -225,7 +239,7 @@ fn a_machine_that_dies_is_reported() {
 #[test]
 fn a_killed_lab_takes_its_machine_along() {
     let (dir, tmp) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let mut child = started(&dir, &tmp);
+    let mut child = started(&dir, &tmp, &[]);
     let machine = wait_for_machine(&mut child);
     child.kill().unwrap();
     child.wait().unwrap();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What was measured: tables and plots of a page.
 
-use crate::format::{NONE, count, cpus_range, part, percent, ratio, spread, three, time};
+use crate::columns::{self, Column, telling};
+use crate::format::{counter, counter_name, three, time};
 use crate::plot;
 use crate::schema::Report;
 use crate::summary::{self, Row};
@@ -27,55 +28,65 @@ pub fn all(report: &Report, rows: &[Row]) -> Result<Markup> {
     }
     Ok(html! {
         (variants(report))
-        h2 { "Work done" }
-        @for (group, plot) in &rates { h3 { (group) } div.scroll { (PreEscaped(plot)) } }
-        p.note { "Bars: medians. Whiskers: slowest and fastest repetition. Upright line: the bound, what the VM could do if it never waited for a preempted sibling." }
-        (bounds(report))
-        @if !waits.is_empty() {
-            h2 { "Waiting for siblings" }
-            (legend(report))
-            @for (group, plot) in &waits { h3 { (group) } div.scroll { (PreEscaped(plot)) } }
-            p.note { "The higher and the further left, the shorter the waits. All repetitions together." }
+        div.pair {
+            div {
+                h2 { "Work done" }
+                @for (group, plot) in &rates { h3 { (group) } div.scroll { (PreEscaped(plot)) } }
+                p.note { "Bars: medians. Whiskers: slowest and fastest repetition. Upright line: the bound, what the VM could do if it never waited for a preempted sibling." }
+                (bounds(report))
+            }
+            @if !waits.is_empty() {
+                div {
+                    h2 { "Waiting for siblings" }
+                    (legend(report))
+                    @for (group, plot) in &waits { h3 { (group) } div.scroll { (PreEscaped(plot)) } }
+                    p.note { "The higher and the further left, the shorter the waits. All repetitions together." }
+                }
+            }
         }
         (vcpus(report)?)
-        h2 { "Events per second and VM" }
-        (events(report, rows))
-        h2 { "CPUs of one VM" }
-        (cpus(report, rows))
+        (titled("Events per second and VM", &[&columns::EVENTS, &columns::YIELDS], rows))
+        (titled("CPUs of one VM", &[&columns::CPUS], rows))
         (host(report))
     })
 }
 
-/// The headline.
-pub fn main_table(report: &Report, rows: &[Row]) -> Markup {
-    table(
-        report,
-        rows,
-        &["work per s and VM", "spread", "ratio [95 %]", "of bound", "won back", "wait p50", "p99", "max"],
-        |row, is_baseline| {
-            html! {
-                td.main { (three(row.rate)) " " (row.unit) } td { (spread(row)) } td.main { (ratio(row, is_baseline)) }
-                td { (percent(row.of_bound)) } td { (percent(row.won_back)) }
-                td { (time(row.wait_ns.0)) } td { (time(row.wait_ns.1)) } td { (time(row.wait.max_ns)) }
-            }
-        },
-    )
+/// The table of what was done, and for how long guests waited.
+pub fn main_table(rows: &[Row]) -> Markup {
+    let shown = [telling(&columns::WORK, rows), telling(&columns::WAITS, rows)].concat();
+    html! { (table(&shown, rows)) (explained(&shown)) }
+}
+
+/// A table with its heading and what its columns say, if any says something.
+fn titled(title: &str, columns: &[&'static [Column]], rows: &[Row]) -> Markup {
+    let shown: Vec<&Column> = columns.iter().flat_map(|columns| telling(columns, rows)).collect();
+    html! { @if !shown.is_empty() { h2 { (title) } (table(&shown, rows)) (explained(&shown)) } }
 }
 
 /// A table with a row for every [`Row`]; a rule sets variants apart.
-fn table(report: &Report, rows: &[Row], header: &[&str], cells: impl Fn(&Row, bool) -> Markup) -> Markup {
-    let baseline = report.variants.first().map(|v| v.name.as_str());
+fn table(columns: &[&Column], rows: &[Row]) -> Markup {
     html! {
         div.scroll { table {
-            thead { tr { th.l { "variant" } th.l { "VMs" } @for name in header { th { (name) } } } }
+            thead { tr {
+                th.l { "variant" } th.l { "VMs" }
+                @for column in columns { th title=(column.means) { (column.name) } }
+            } }
             tbody { @for (nth, row) in rows.iter().enumerate() {
                 @let is_first = nth > 0 && rows[nth - 1].variant != row.variant && rows[nth - 1].group != row.group;
-                @let is_baseline = baseline == Some(&row.variant);
-                tr.first[is_first].base[is_baseline] {
+                tr.first[is_first].base[row.is_baseline] {
                     td.l { (row.variant) } td.l { (row.group) }
-                    (cells(row, is_baseline))
+                    @for column in columns { td { ((column.cell)(row)) } }
                 }
             } }
+        } }
+    }
+}
+
+/// What columns say that their headings do not.
+fn explained(columns: &[&Column]) -> Markup {
+    html! {
+        dl.words { @for column in columns.iter().filter(|column| !column.means.is_empty()) {
+            div { dt { (column.name) } dd { (column.means) } }
         } }
     }
 }
@@ -134,52 +145,26 @@ fn vcpus(report: &Report) -> Result<Markup> {
         @if !plots.is_empty() {
             h2 { "Time of the vCPUs" }
             p.note { "Full: running. Pale: runnable, queued for a CPU. Empty: asleep. Upright line: the end of the steal time that the guest was told of, from where running ends; it should meet the end of the pale part." }
-            @for (name, plot) in &plots {
+            div.pair { @for (name, plot) in &plots {
                 details open[few] { summary { (name) } div.scroll { (PreEscaped(plot)) } }
-            }
+            } }
         }
     })
 }
 
-fn events(report: &Report, rows: &[Row]) -> Markup {
-    table(
-        report,
-        rows,
-        &["spin turns", "PAUSE exits", "all exits", "on_spin", "yields tried", "ok", "same rq", "other rq"],
-        |row, _| {
-            let c = &row.per_second;
-            html! {
-                td { (count(c.spins)) } td { (count(c.pause_exits)) } td { (count(c.exits)) } td { (count(c.on_spin)) }
-                td { (count(c.tried)) } td { (part(c.ok, c.tried)) } td { (part(c.same_rq, c.tried)) } td { (part(c.other_rq, c.tried)) }
-            }
-        },
-    )
-}
-
-fn cpus(report: &Report, rows: &[Row]) -> Markup {
-    table(
-        report,
-        rows,
-        &["used", "min..max", "entitled", "steal", "switches per s", "moves per s"],
-        |row, _| {
-            let c = &row.per_second;
-            html! {
-                td { (format!("{:.2}", row.cpus_used.0)) } td { (cpus_range(row)) } td { (format!("{:.2}", row.entitled_cpus)) }
-                td { (format!("{:.2}", c.steal_cpus)) } td { (count(c.switches)) } td { (count(c.migrations)) }
-            }
-        },
-    )
-}
-
 /// Counters of the host and of the schedulers.
 fn host(report: &Report) -> Markup {
+    let (counters, zero) = summary::telling_counters(report);
     html! {
-        h2 { "Host and schedulers" }
-        div.scroll { table {
-            thead { tr { th.l { "counter" } @for v in &report.variants { th { (v.name) } } } }
-            tbody { @for (name, values) in summary::host_counters(report) {
-                tr { td.l { (name) } @for value in values { td { (value.map_or_else(|| NONE.into(), count)) } } }
+        @if !counters.is_empty() {
+            h2 { "Host and schedulers" }
+            div.scroll { table.narrow {
+                thead { tr { th.l { "counter" } @for v in &report.variants { th { (v.name) } } } }
+                tbody { @for (name, values) in &counters {
+                    tr { td.l { (counter_name(name)) } @for value in values { td { (counter(name, *value)) } } }
+                } }
             } }
-        } }
+            @if zero > 0 { p.note { (zero) " more are zero throughout; the JSON file has them." } }
+        }
     }
 }
