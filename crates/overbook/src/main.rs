@@ -107,12 +107,8 @@ fn run() -> Result<()> {
         Command::Generate(generate) => generate.run(Cli::command()),
         Command::Top(top) => top.run(),
         Command::Report(report) => report.run(),
-<<<<<<< HEAD
-        Command::Lab(lab) => lab.run(),
-        Command::Tunnel(tunnel) => tunnel.run(),
-=======
         Command::Lab(lab) => lab.run(cli.verbose > 0),
->>>>>>> results
+        Command::Tunnel(tunnel) => tunnel.run(),
         Command::Bench(bench) => bench.run(),
         Command::Vm => overbook_vmm::serve(),
         Command::GuestKeeper => overbook_guest::keeper::serve(),
