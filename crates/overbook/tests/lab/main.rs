@@ -5,6 +5,7 @@
 //! Tests start in the order of their names, so the long ones have names that come first.
 
 mod deb;
+mod fresh;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
