@@ -3,7 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
+use tempfile::TempDir;
 
 /// Of Debian's essential packages, and of those that every installation has (apt, mawk, mount).
 const ESSENTIAL: &str = "apt-cache apt-config apt-get awk bash cat chmod chroot cp cut date df dirname dpkg dpkg-query du env find flock \
@@ -192,4 +195,53 @@ fn a_program_that_is_missing_is_named() {
             assert!(!bare.contains(&format!("{call}.unwrap()")), "{name} may be missing: {statement}");
         }
     }
+}
+
+/// Runs tools/setup on a system that exists only here: what dpkg-query says of packages, and what cargo does, as shell.
+/// Gives what it said, and what it would have installed.
+fn set_up(argument: &str, dpkg_query: &str, cargo: &str) -> (String, String) {
+    let dir = TempDir::new().unwrap();
+    let asked = dir.path().join("asked");
+    fs::write(&asked, "").unwrap();
+    for (name, body) in [
+        ("dpkg-query", dpkg_query.to_string()),
+        ("cargo", cargo.to_string()),
+        ("id", "echo 0".to_string()),
+        ("dpkg", "[ \"$1\" = --configure ] || exec /usr/bin/dpkg \"$@\"".to_string()),
+        ("apt-get", format!("echo \"$@\" >>{}", asked.display())),
+    ] {
+        let path = dir.path().join(name);
+        fs::write(&path, format!("#!/bin/bash\n{body}\n")).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let mut command = Command::new(repository().join("tools/setup"));
+    command.arg(argument).env("PATH", format!("{}:/usr/bin:/bin", dir.path().display()));
+    let output = command.output().unwrap();
+    let said = [output.stdout, output.stderr].concat();
+    (String::from_utf8(said).unwrap(), fs::read_to_string(asked).unwrap())
+}
+
+/// All packages are installed but those that match.
+fn all_but(missing: &str, owner: &str) -> String {
+    format!(
+        "if [ $1 = -S ]; then echo '{owner}'; else shift 3; for p; do case $p in {missing}) ;; *) echo \"ii $p\" ;; esac; done; fi"
+    )
+}
+
+#[test]
+fn debians_toolchain_gets_its_linters_and_another_is_told_to() {
+    let debian = all_but("rust-web-clippy | procps", "cargo-web: /usr/bin/cargo");
+    let (said, asked) = set_up("", &debian, "echo cargo 1.96.0");
+    assert!(said.contains("setup: installing procps rust-web-clippy"), "{said}");
+    assert!(asked.contains("install -y --no-install-recommends procps rust-web-clippy"), "{asked}");
+
+    let rustup = all_but("rust-web-* | cargo-web | rustc-web", "");
+    let bare = "case $1 in --version) echo cargo 1.96.0 ;; fmt) ;; *) exit 1 ;; esac";
+    assert_eq!(set_up("", &rustup, bare), (String::new(), String::new()), "a build needs no linters");
+    let (said, asked) = set_up("lint", &rustup, bare);
+    assert!(said.contains("has no cargo clippy: with rustup, rustup component add"), "{said}");
+    assert_eq!(asked, "");
+
+    let (_, asked) = set_up("", &all_but("*-web", ""), "exit 1");
+    assert!(asked.contains("cargo-web rustc-web rustfmt-web"), "there is no toolchain: {asked}");
 }
