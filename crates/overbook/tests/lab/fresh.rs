@@ -18,8 +18,13 @@ fn script() -> PathBuf {
 
 /// `tools/fresh` with a cache of its own.
 fn fresh(cache: &TempDir) -> Command {
-    let mut command = Command::new(script());
-    command.args(["--", "true"]).env("XDG_CACHE_HOME", cache.path());
+    // Tests may run in the background, where Ctrl-C is ignored.
+    let mut command = Command::new("env");
+    command
+        .arg("--default-signal=INT")
+        .arg(script())
+        .args(["--", "true"])
+        .env("XDG_CACHE_HOME", cache.path());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command
 }
