@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * vCPUs as KVM keeps them. What the scheduler reads of one has the layout of its own declarations, so glue.c has that.
+ * vCPUs as KVM keeps them. What the scheduler reads of one has the layout of its own declarations,
+ * so glue.c has that.
  */
 #ifndef TUNNEL_KVM_H
 #define TUNNEL_KVM_H

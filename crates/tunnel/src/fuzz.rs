@@ -124,13 +124,13 @@ pub fn run(seed: u64, object: Option<&[u8]>) -> Result<Findings> {
 /// The host cannot be made.
 pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<World> {
     let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
-    let cpus = dice.among(&[1, 2, 2, 3, 4, 4, 6, 8, 12]);
-    let llcs = if cpus % 2 == 0 { dice.among(&[1, 1, 2]) } else { 1 };
+    let cpus: u32 = dice.among(&[1, 2, 2, 3, 4, 4, 6, 8, 12]);
+    let llcs = if cpus.is_multiple_of(2) { dice.among(&[1, 1, 2]) } else { 1 };
     let host = Host {
         cpus,
         llcs,
         nodes: if llcs == 2 && dice.one_in(2) { 2 } else { 1 },
-        smt: if cpus % (2 * llcs) == 0 { dice.among(&[1, 2]) } else { 1 },
+        smt: if cpus.is_multiple_of(2 * llcs) { dice.among(&[1, 2]) } else { 1 },
         version: dice.among(&[kernel(6, 18), kernel(7, 2)]),
         seed,
         interleave: dice.among(&[0, 4, 16, 64]),

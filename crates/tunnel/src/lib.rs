@@ -12,13 +12,16 @@
 //! `docs/tunnel.md` says what is modelled and what is not.
 
 pub mod agree;
+mod changes;
 pub mod check;
 pub mod compile;
 pub mod costs;
+mod events;
 pub mod fluid;
 pub mod fuzz;
 pub mod gauntlet;
 pub mod guest;
+mod host;
 pub mod model;
 mod ops;
 pub mod picture;
