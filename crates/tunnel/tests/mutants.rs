@@ -86,7 +86,7 @@ fn try_mutant(mutant: &Mutant, folder: &Path) -> Option<String> {
     if let Some(line) = text.lines().find_map(|line| line.strip_prefix(VERDICT)) {
         return Some(line.to_string());
     }
-    let last = text.lines().filter_map(|line| line.split("trial: ").nth(1)).last().unwrap_or("start");
+    let last = text.lines().filter_map(|line| line.split("trial: ").nth(1)).next_back().unwrap_or("start");
     (!output.status.success()).then(|| format!("{last}: the process ends with {}", output.status))
 }
 
