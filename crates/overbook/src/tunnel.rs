@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use overbook_host::output::Stdout;
+use overbook_host::values;
 use overbook_report::table;
 use overbook_tunnel::{agree, picture, scene, show};
 use std::io::Write;
@@ -28,7 +29,7 @@ pub struct Run {
     #[arg(required = true)]
     scenarios: Vec<PathBuf>,
     /// Seed, instead of the scenario's
-    #[arg(long)]
+    #[arg(long, value_parser = values::number(0, u64::MAX))]
     seed: Option<u64>,
     /// Measured window in seconds before dilation, instead of the scenario's
     #[arg(long, value_parser = seconds)]

@@ -51,7 +51,7 @@ fn help_says_what_belongs_together() {
         let (_, metrics) = help.split_once("\nMetrics:\n").expect("a heading of its own");
         assert!(metrics.trim_start().starts_with("--metrics"), "{metrics}");
     }
-    assert!(help(&["lab", "kernels"]).contains("repeat it"));
+    assert!(help(&["lab", "kernels"]).contains("may be repeated"));
 }
 
 #[test]

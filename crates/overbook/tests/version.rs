@@ -25,7 +25,7 @@ fn git(folder: &Path, arguments: &[&str], seconds: u64) {
         .envs([("GIT_AUTHOR_DATE", &time), ("GIT_COMMITTER_DATE", &time)])
         .envs([("GIT_CONFIG_GLOBAL", "/dev/null"), ("GIT_CONFIG_NOSYSTEM", "1")])
         .output()
-        .unwrap();
+        .expect("git is there: tools/setup installs it");
     assert!(output.status.success(), "git {arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
@@ -48,7 +48,7 @@ fn repository() -> (TempDir, String) {
 }
 
 fn older(a: &str, b: &str) -> bool {
-    Command::new("dpkg").args(["--compare-versions", a, "lt", b]).status().unwrap().success()
+    Command::new("dpkg").args(["--compare-versions", a, "lt", b]).status().expect("Debian has dpkg").success()
 }
 
 #[test]
@@ -85,7 +85,8 @@ fn a_shallow_clone_and_an_archive_are_in_the_same_order() {
     git(folder, &["archive", "--format=tar", "-o", here.path().join("x.tar").to_str().unwrap(), "HEAD"], 0);
     let archive = here.path().join("archive");
     fs::create_dir(&archive).unwrap();
-    let unpacked = Command::new("tar").current_dir(&archive).args(["-xf", "../x.tar"]).status().unwrap();
+    let unpacked =
+        Command::new("tar").current_dir(&archive).args(["-xf", "../x.tar"]).status().expect("Debian has tar");
     assert!(unpacked.success());
     let third = commit(folder, 1_700_000_200);
     let commit = second.rsplit('.').next().unwrap();

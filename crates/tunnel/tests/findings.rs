@@ -188,20 +188,16 @@ fn a11() -> Option<String> {
     (kicks * 10 > asked).then(|| format!("{asked} directed yields have rescheduled {kicks} other CPUs"))
 }
 
-/// Of what was granted, no more comes back than was given.
+/// What was granted comes back once, used or not; some of it may be on its way: a turn of each of 16 vCPUs.
 fn a12() -> Option<String> {
-    (1..60).find_map(|seed| {
+    (1..30).find_map(|seed| {
         let mut world = World::new(Host { seed, interleave: 6, pause_ns: 20_000, ..host(4, 1) }).unwrap();
         world.vm(VmSpec::new("a", 8, Pattern::Shootdown));
         world.vm(VmSpec::new("b", 8, Pattern::Lock));
         world.run(500 * MS);
         let (granted, returned) = world.grants();
-        (returned > granted).then(|| {
-            format!(
-                "{:.1} ms were granted, and {:.1} came back (seed {seed})",
-                granted as f64 / 1e6,
-                returned as f64 / 1e6
-            )
+        (returned > granted || granted - returned > 16 * 3 * MS).then(|| {
+            format!("{} ms were granted, and {} came back (seed {seed})", granted / MS, returned / MS)
         })
     })
 }

@@ -95,6 +95,16 @@ pub fn examples(page: &str) -> &'static [Example] {
             ("List them", "overbook lab kernels"),
             ("Fetch the newest of two series first", "overbook lab kernels --fetch 6.18 --fetch 7.2"),
         ],
+        "overbook-lab-show" => {
+            &[("All tables of a result", "overbook -v lab show lab-results/lock-2to1.json")]
+        }
+        "overbook-tunnel" | "overbook-tunnel-run" => &[(
+            "256 CPUs and 2,000 vCPUs, with a picture of who ran where",
+            "overbook tunnel run /usr/share/overbook/scenarios/tunnel/large.toml --picture large.svg",
+        )],
+        "overbook-tunnel-agree" => {
+            &[("The lab's figures beside the tunnel's", "overbook tunnel agree lab-results/lock-2to1.json")]
+        }
         "overbook-lab-compare" => &[(
             "Fail if two runs differ by more than one per cent",
             "overbook lab compare before/lock-2to1.json after/lock-2to1.json --within 1",
@@ -119,6 +129,7 @@ pub fn files(page: &str) -> Vec<File> {
             DASHBOARD,
         ],
         "overbook-lab-run" | "overbook-lab-check" => &[SCENARIOS, KERNELS],
+        page if page.starts_with("overbook-tunnel") => &[SCENARIOS],
         page if page.starts_with("overbook-lab") => &[KERNELS],
         _ => &[],
     };
@@ -134,6 +145,9 @@ pub fn files(page: &str) -> Vec<File> {
         }
         "overbook-lab-compare" => {
             ("/usr/share/doc/overbook/docs/report-schema.md", "What stands in a JSON report.")
+        }
+        page if page.starts_with("overbook-tunnel") => {
+            ("/usr/share/doc/overbook/docs/tunnel.md", "What the wind tunnel models, and what it does not.")
         }
         page if page.starts_with("overbook-lab") || page == "overbook-bench" => {
             ("/usr/share/doc/overbook/docs/lab.md", "How the lab measures, and what it cannot know.")
