@@ -106,8 +106,11 @@ pub fn runs_of<'a>(report: &'a Report, variant: &str) -> Vec<&'a Run> {
     report.runs.iter().filter(|run| run.variant == variant && run.error.is_none()).collect()
 }
 
+/// Its name, and its median for each variant that has it.
+pub type Counter = (String, Vec<Option<f64>>);
+
 /// Counters of the whole host and of the schedulers: name, and the median for each variant that has it.
-pub fn host_counters(report: &Report) -> Vec<(String, Vec<Option<f64>>)> {
+pub fn host_counters(report: &Report) -> Vec<Counter> {
     let all: Vec<Vec<BTreeMap<String, f64>>> = report
         .variants
         .iter()
@@ -124,7 +127,7 @@ pub fn host_counters(report: &Report) -> Vec<(String, Vec<Option<f64>>)> {
 }
 
 /// Those of [`host_counters`] that are not zero throughout, and how many are.
-pub fn telling_counters(report: &Report) -> (Vec<(String, Vec<Option<f64>>)>, usize) {
+pub fn telling_counters(report: &Report) -> (Vec<Counter>, usize) {
     let all = host_counters(report);
     let many = all.len();
     let tells = |values: &[Option<f64>]| values.iter().flatten().any(|value| *value != 0.0);
