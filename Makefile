@@ -9,7 +9,11 @@ RESULTS ?= lab-results
 LAB_SCENARIOS := lock-2to1 ipi-2to1 compute-2to1
 C_FILES := $(shell git ls-files '*.c' '*.h')
 
-.PHONY: all build clean deb format lab lint ring1 ring2 setup test
+# Kernels that ring 2 boots: a series, or the newest that qualifies. Which of its tests: all, or those named.
+KERNELS ?= 6.18 newest
+TESTS ?=
+
+.PHONY: all build clean deb format fresh fresh-quick lab lint ring1 ring2 setup test
 
 all: build
 
@@ -33,13 +37,22 @@ ring1: setup
 
 ## Boots kernels in QEMU.
 ring2: build
-	$(OVERBOOK) lab kernels --fetch 6.18 --fetch 7.2
-	cargo test --release --locked --features lab-tests --package overbook --test lab
+	$(OVERBOOK) lab kernels $(KERNELS:%=--fetch %)
+	cargo test --release --locked --features lab-tests --package overbook --test lab -- $(TESTS)
 
-lint: setup
+lint:
+	@tools/setup lint
 	cargo fmt --all --check
 	clang-format-19 --dry-run --Werror $(C_FILES)
 	cargo clippy --release --locked --workspace --all-targets --all-features -- -D warnings
+
+## Proves that `make lab` and `make test` work in a minimal Debian 12; as root.
+fresh: setup
+	@setpriv --pdeathsig TERM tools/fresh
+
+## As much of that as CI has time for.
+fresh-quick: setup
+	@setpriv --pdeathsig TERM tools/fresh --quick
 
 ## A Debian package, in deb/.
 deb: build
@@ -47,7 +60,8 @@ deb: build
 	packaging/deb/build $(OVERBOOK) deb
 
 ## Format everything.
-format: setup
+format:
+	@tools/setup lint
 	cargo fmt --all
 	clang-format-19 -i $(C_FILES)
 

@@ -2,6 +2,7 @@
 //! Debian's kernels by the ordinary client: private lists for suites that the system does not follow, from
 //! the mirror that the system already uses.
 
+use crate::watched::{output, output_watched};
 use crate::{Cache, Kernel};
 use anyhow::{Context, Result, bail};
 use deb_version::compare_versions;
@@ -16,6 +17,7 @@ pub const SUITES: [&str; 3] = ["trixie-backports", "sid", "forky"];
 
 const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const PREFIX: &str = "linux-image-";
+const BASE: &str = "linux-base-";
 const FLAVOUR: &str = "-cloud-amd64";
 
 /// Lists older than this are fetched anew: old versions vanish from mirrors.
@@ -32,6 +34,8 @@ pub struct Candidate {
     pub version: String,
     /// Packages that hold the image and the modules.
     pub packages: Vec<String>,
+    /// Parts of it that the suite no longer has, and without which it is no kernel.
+    pub gone: Vec<String>,
     /// Bytes to download.
     pub size: u64,
 }
@@ -40,6 +44,12 @@ impl Candidate {
     /// A name for this very build, whichever suite has it.
     pub fn key(&self) -> String {
         format!("{}_{}", self.release, self.version.replace([':', '/'], "_"))
+    }
+
+    /// Why it cannot be had, if that is so: a sentence without its subject.
+    pub fn incomplete(&self) -> Option<String> {
+        let gone = self.gone.join(" and ");
+        (!gone.is_empty()).then(|| format!("Debian {} no longer has {gone}, a part of it", self.suite))
     }
 }
 
@@ -71,21 +81,6 @@ impl Suite {
         command.env("LC_ALL", "C");
         command
     }
-}
-
-fn output(command: &mut Command) -> Result<String> {
-    let program = command.get_program().to_string_lossy().into_owned();
-    let output = command
-        .output()
-        .with_context(|| format!("cannot run {program}, which fetching a kernel needs: install it (packages apt, dpkg, kmod), or give --kernel and --modules"))?;
-    let text = String::from_utf8_lossy(&output.stdout).into_owned();
-    if !output.status.success() {
-        let message = String::from_utf8_lossy(&output.stderr).into_owned() + &text;
-        let line =
-            message.lines().find(|l| l.starts_with("E:") || l.contains("rror")).or(message.lines().last());
-        bail!("{program}: {}", line.unwrap_or("failed without a word").trim());
-    }
-    Ok(text)
 }
 
 /// The mirror of Debian's main archive that this system uses.
@@ -163,7 +158,17 @@ fn refresh(suite: &Suite, mirror: &str, update: bool, say: &mut dyn FnMut(&str))
     fs::write(suite.dir.join("sources.list"), line)
         .context("cannot write to the cache: is the disk full?")?;
     say(&format!("fetching the package list of Debian {}", suite.name));
-    match output(suite.tool("apt-get").args(["-q", "update", "--error-on=any"])) {
+    let fetched = update_lists(suite, &[], say).or_else(|why| {
+        if !expired(&format!("{why:#}")) {
+            return Err(why);
+        }
+        say(&format!(
+            "the mirror's package list of Debian {} has expired, and is used all the same, as nothing of it is installed ({why:#})",
+            suite.name
+        ));
+        update_lists(suite, &["-o", "Acquire::Check-Valid-Until=false"], say)
+    });
+    match fetched {
         Ok(_) => fs::write(stamp, "").context("cannot write to the cache: is the disk full?"),
         // What was fetched before is better than nothing: offline, say.
         Err(why) if age.is_some() => {
@@ -172,6 +177,18 @@ fn refresh(suite: &Suite, mirror: &str, update: bool, say: &mut dyn FnMut(&str))
         }
         Err(why) => Err(why),
     }
+}
+
+fn update_lists(suite: &Suite, options: &[&str], say: &mut dyn FnMut(&str)) -> Result<String> {
+    let mut command = suite.tool("apt-get");
+    output_watched(command.args(["-q", "update", "--error-on=any"]).args(options), &mut |seconds| {
+        say(&format!("still fetching the package list of Debian {} ({seconds} s)", suite.name));
+    })
+}
+
+/// Whether apt has refused a mirror that is not kept up to date. Its signature is another matter.
+fn expired(why: &str) -> bool {
+    why.contains("Release file for") && why.contains("is expired")
 }
 
 fn offered(suite: &Suite) -> Result<Vec<Candidate>> {
@@ -184,17 +201,30 @@ fn offered(suite: &Suite) -> Result<Vec<Candidate>> {
     let mut found: Vec<Candidate> =
         shown.split("\n\n").filter_map(|stanza| parse(stanza, suite.name)).collect();
     // The image package of a split kernel is empty, and the sizes that count are the parts'.
-    let split = found.iter_mut().filter(|c| c.packages.len() > 1).collect::<Vec<_>>();
-    let parts: Vec<String> =
-        split.iter().flat_map(|c| c.packages.iter().map(|p| format!("{p}={}", c.version))).collect();
+    let split = |c: &&Candidate| c.packages.len() > 1;
+    let parts: Vec<String> = found
+        .iter()
+        .filter(split)
+        .flat_map(|c| c.packages.iter().map(|p| format!("{p}={}", c.version)))
+        .collect();
     if !parts.is_empty() {
-        let sizes = sizes(&output(suite.tool("apt-cache").arg("show").args(&parts))?);
-        for candidate in split {
-            let of = |package: &String| sizes.get(&(package.clone(), candidate.version.clone())).copied();
-            candidate.size = candidate.packages.iter().filter_map(of).sum();
-        }
+        // apt-cache fails if it knows none of them.
+        let sizes = sizes(&output(suite.tool("apt-cache").arg("show").args(&parts)).unwrap_or_default());
+        let split = found.iter_mut().filter(|c| c.packages.len() > 1);
+        split.for_each(|candidate| keep_what_is_there(candidate, &sizes));
     }
     Ok(found)
+}
+
+/// Drops parts that the suite does not have. A mirror keeps old images for longer than what they depend on.
+fn keep_what_is_there(candidate: &mut Candidate, sizes: &HashMap<(String, String), u64>) {
+    let of = |package: &String| sizes.get(&(package.clone(), candidate.version.clone())).copied();
+    let (there, gone): (Vec<String>, Vec<String>) =
+        candidate.packages.iter().cloned().partition(|package| of(package).is_some());
+    candidate.size = there.iter().filter_map(of).sum();
+    candidate.packages = there;
+    // That one holds the configuration only.
+    candidate.gone = gone.into_iter().filter(|package| !package.starts_with(BASE)).collect();
 }
 
 /// Bytes to download, by package and version.
@@ -229,7 +259,7 @@ fn parse(stanza: &str, suite: &str) -> Option<Candidate> {
     };
     let packages = match (part("linux-binary-"), part("linux-modules-")) {
         // linux-base-… holds the configuration then.
-        (Some(binary), Some(modules)) => part("linux-base-").into_iter().chain([binary, modules]).collect(),
+        (Some(binary), Some(modules)) => part(BASE).into_iter().chain([binary, modules]).collect(),
         _ => vec![package.to_string()],
     };
     Some(Candidate {
@@ -237,6 +267,7 @@ fn parse(stanza: &str, suite: &str) -> Option<Candidate> {
         suite: suite.into(),
         version: field(stanza, "Version")?.into(),
         packages,
+        gone: Vec::new(),
         size: field(stanza, "Size").and_then(|s| s.parse().ok()).unwrap_or(0),
     })
 }
@@ -254,8 +285,13 @@ pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) ->
     let megabytes = candidate.size.div_ceil(1_000_000);
     say(&format!("fetching kernel {} from Debian {} ({megabytes} MB)", candidate.release, candidate.suite));
     let packages = candidate.packages.iter().map(|p| format!("{p}={}", candidate.version));
-    output(suite.tool("apt-get").arg("-q").arg("download").args(packages).current_dir(tree.path()))
-        .with_context(|| format!("cannot fetch kernel {}", candidate.release))?;
+    let mut download = suite.tool("apt-get");
+    download.arg("-q").arg("download").args(packages).current_dir(tree.path());
+    output_watched(&mut download, &mut |_| {
+        let there = bytes_in(tree.path()) / 1_000_000;
+        say(&format!("fetching kernel {}: {there} of {megabytes} MB", candidate.release));
+    })
+    .with_context(|| format!("cannot fetch kernel {}", candidate.release))?;
     say(&format!("unpacking kernel {}", candidate.release));
     for entry in
         fs::read_dir(tree.path())?.flatten().filter(|e| e.path().extension().is_some_and(|x| x == "deb"))
@@ -277,6 +313,12 @@ pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) ->
     let origin = format!("Debian {} {}", candidate.suite, candidate.version);
     let kernel = cache.finish(tree.path(), &candidate.release, &origin)?;
     Ok((tree, kernel))
+}
+
+/// Bytes of the files in a folder.
+fn bytes_in(dir: &Path) -> u64 {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.metadata().ok()).filter(|m| m.is_file()).map(|m| m.len()).sum()
 }
 
 #[cfg(test)]
@@ -315,6 +357,39 @@ mod tests {
     }
 
     #[test]
+    fn a_kernel_whose_parts_are_gone_says_so() {
+        let mut candidate = parse(
+            "Package: linux-image-7.1.3+deb13-cloud-amd64\nVersion: 7.1.3-1\nDepends: linux-base-7.1.3+deb13-cloud-amd64 (= 7.1.3-1), \
+             linux-binary-7.1.3+deb13-cloud-amd64 (= 7.1.3-1), linux-modules-7.1.3+deb13-cloud-amd64 (= 7.1.3-1)\n",
+            "trixie-backports",
+        )
+        .unwrap();
+        let there = |parts: &[&str]| -> HashMap<(String, String), u64> {
+            let key = |p: &&str| (format!("linux-{p}-7.1.3+deb13-cloud-amd64"), "7.1.3-1".to_string());
+            parts.iter().map(|p| (key(p), 10)).collect()
+        };
+        let mut whole = candidate.clone();
+        keep_what_is_there(&mut whole, &there(&["binary", "modules"]));
+        assert_eq!(
+            (whole.packages.len(), whole.size, whole.incomplete()),
+            (2, 20, None),
+            "it does without linux-base"
+        );
+        keep_what_is_there(&mut candidate, &there(&["binary"]));
+        let why = "Debian trixie-backports no longer has linux-modules-7.1.3+deb13-cloud-amd64, a part of it";
+        assert_eq!(candidate.incomplete().as_deref(), Some(why));
+    }
+
+    #[test]
+    fn an_expired_list_is_told_from_a_forged_one() {
+        assert!(expired(
+            "apt-get: E: Release file for http://a.example/x/InRelease is expired (invalid since 16d)"
+        ));
+        assert!(!expired("apt-get: E: The repository 'http://a.example x' is not signed."));
+        assert!(!expired("apt-get: E: The following signatures were invalid: EXPKEYSIG; the key is expired"));
+    }
+
+    #[test]
     fn the_mirror_is_the_main_archive() {
         let targets = "http://a.example/sec|bookworm-security|Debian|Debian-Security\n\
             http://b.example/more|bookworm-backports|Debian Backports|Debian Backports\n\
@@ -331,6 +406,7 @@ mod tests {
             suite: suite.into(),
             version: version.into(),
             packages: Vec::new(),
+            gone: Vec::new(),
             size: 0,
         };
         let found = vec![

@@ -14,8 +14,11 @@ mod image;
 mod kfuncs;
 pub mod modules;
 pub mod qualify;
+mod watched;
 
 use anyhow::{Context, Result, bail};
+use deb_version::compare_versions;
+use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
 use std::io::Read;
@@ -25,9 +28,14 @@ pub use cache::Cache;
 pub use modules::{Linkage, module_closure, read_module};
 pub use qualify::{Facts, qualify};
 
-/// Series that are looked for when none is named, the preferred first: the long-term one, then the newest
-/// that the lab is tested with.
-pub const SERIES: [&str; 2] = ["6.18", "7.2"];
+/// Stands for the newest kernel that qualifies, of whatever series.
+pub const NEWEST: &str = "newest";
+
+/// Series that are looked for when none is named, the preferred first: the long-term one, then what there is.
+pub const SERIES: [&str; 2] = ["6.18", NEWEST];
+
+/// Downloads that may fail before a search gives up: the network or the disk is to blame then.
+const FAILURES: usize = 2;
 
 /// A kernel on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +55,7 @@ pub struct Kernel {
 /// Which kernel is wanted; the default leaves the choice to [`resolve`].
 #[derive(Clone, Debug, Default)]
 pub struct Want {
-    /// A series (`6.18`) or the beginning of a release.
+    /// A series (`6.18`), the beginning of a release, or [`NEWEST`].
     pub series: Option<String>,
     /// An image by hand.
     pub image: Option<PathBuf>,
@@ -78,7 +86,7 @@ impl fmt::Display for Listed {
 }
 
 /// Finds the kernel to boot: the one given by hand; else the running host's own; else the newest fetched or
-/// fetchable one of [`SERIES`]. A suitable kernel in the cache is taken without the network.
+/// fetchable one of [`SERIES`]. A suitable kernel in the cache is taken without the network, but for [`NEWEST`].
 ///
 /// # Errors
 /// Nothing suitable is to be had; one sentence says why and what to do.
@@ -98,7 +106,8 @@ pub fn update(want: &Want, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<K
 fn find(want: &Want, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
     if let Some(image) = &want.image {
         let kernel = by_hand(image, want.modules.as_deref())?;
-        qualify(&kernel).map_err(|why| anyhow::anyhow!("kernel {} will not do: {why}", image.display()))?;
+        judge(&kernel, say)
+            .map_err(|why| anyhow::anyhow!("kernel {} will not do: {why}", image.display()))?;
         return Ok(kernel);
     }
     if want.modules.is_some() {
@@ -107,7 +116,7 @@ fn find(want: &Want, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> 
     if want.series.is_none()
         && let Some(kernel) = running()
     {
-        match qualify(&kernel) {
+        match judge(&kernel, say) {
             Ok(_) => return Ok(kernel),
             Err(why) => log::debug!("the running kernel {} will not do: {why}", kernel.release),
         }
@@ -129,39 +138,50 @@ fn find(want: &Want, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> 
     )
 }
 
+/// Looks at a kernel, and says that it does: that takes a second or two.
+fn judge(kernel: &Kernel, say: &mut dyn FnMut(&str)) -> Result<Facts, String> {
+    say(&format!("checking kernel {} ({})", kernel.release, kernel.origin));
+    qualify(kernel)
+}
+
 fn of_series(series: &str, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
-    if !update && let Some(kernel) = cached(series, cache) {
+    // What is the newest is not known to the cache.
+    let look = update || series == NEWEST;
+    if !look && let Some(kernel) = cached(series, cache, say) {
         return Ok(kernel);
     }
     let _lock = cache.lock(say)?;
     // Another process may have fetched it while this one waited.
-    let known = cached(series, cache);
-    match known {
-        Some(kernel) if !update => Ok(kernel),
-        Some(kernel) => from_debian(series, true, cache, say).or_else(|why| {
-            say(&format!("staying with {}: {why:#}", kernel.release));
-            Ok(kernel)
-        }),
-        None => from_debian(series, update, cache, say),
+    if !look && let Some(kernel) = cached(series, cache, say) {
+        return Ok(kernel);
     }
+    from_debian(series, update, cache, say).or_else(|why| {
+        let kernel = if look { cached(series, cache, say) } else { None };
+        let Some(kernel) = kernel else { return Err(why) };
+        say(&format!("staying with {}: {why:#}", kernel.release));
+        Ok(kernel)
+    })
 }
 
-fn cached(series: &str, cache: &Cache) -> Option<Kernel> {
-    cache.kernels().into_iter().find(|k| matches(&k.release, series) && qualify(k).is_ok())
+fn cached(series: &str, cache: &Cache, say: &mut dyn FnMut(&str)) -> Option<Kernel> {
+    cache.kernels().into_iter().find(|k| matches(&k.release, series) && judge(k, say).is_ok())
 }
 
 fn from_debian(series: &str, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
     let mut reasons = Vec::new();
+    let mut failures = 0;
+    say("looking at what Debian has");
     for candidate in apt::candidates(cache, update, say)?.into_iter().filter(|c| matches(&c.release, series))
     {
-        if let Some(why) = cache.rejected(&candidate.key()) {
-            reasons.push(format!("{} from {}: {why}", candidate.release, candidate.suite));
+        let mut leave = |why: &str| reasons.push(format!("{}: {why}", candidate.release));
+        if let Some(why) = cache.rejected(&candidate.key()).or_else(|| candidate.incomplete()) {
+            leave(&why);
             continue;
         }
         let origin = format!("Debian {} {}", candidate.suite, candidate.version);
         if let Some(kernel) =
             cache.kernels().into_iter().find(|k| k.release == candidate.release && k.origin == origin)
-            && qualify(&kernel).is_ok()
+            && judge(&kernel, say).is_ok()
         {
             return Ok(kernel);
         }
@@ -172,14 +192,22 @@ fn from_debian(series: &str, update: bool, cache: &Cache, say: &mut dyn FnMut(&s
                 log::debug!("{why:#}");
                 return from_debian(series, true, cache, say);
             }
-            Err(why) => return Err(why),
+            Err(why) => {
+                say(&format!("{} cannot be had: {why:#}", candidate.release));
+                leave(&format!("{why:#}"));
+                failures += 1;
+                if failures < FAILURES {
+                    continue;
+                }
+                break;
+            }
         };
-        match qualify(&kernel) {
+        match judge(&kernel, say) {
             Ok(_) => return cache.admit(tree, &candidate.release),
             Err(why) => {
                 cache.reject(&candidate.key(), &why)?;
                 say(&format!("{} will not do: {why}", candidate.release));
-                reasons.push(format!("{} from {}: {why}", candidate.release, candidate.suite));
+                leave(&why);
             }
         }
     }
@@ -191,7 +219,8 @@ fn from_debian(series: &str, update: bool, cache: &Cache, say: &mut dyn FnMut(&s
 
 /// `6.18` matches 6.18.15+deb13-cloud-amd64, not 6.180.
 fn matches(release: &str, series: &str) -> bool {
-    release.strip_prefix(series).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
+    series == NEWEST
+        || release.strip_prefix(series).is_some_and(|rest| !rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
 fn by_hand(image: &Path, modules: Option<&Path>) -> Result<Kernel> {
@@ -248,16 +277,32 @@ fn running() -> Option<Kernel> {
     Some(Kernel { origin: "this host".into(), ..kernel })
 }
 
-/// All kernels that are known: this host's, fetched ones, rejected ones, and what Debian offers of [`SERIES`].
+/// `7.3` of 7.3.4+deb13-cloud-amd64.
+fn series_of(release: &str) -> String {
+    release.split('.').take(2).collect::<Vec<_>>().join(".")
+}
+
+/// Of every series from the long-term one on, the newest build of each suite. Candidates come newest first.
+fn worth_a_line(mut candidates: Vec<apt::Candidate>) -> Vec<apt::Candidate> {
+    let mut seen = HashSet::new();
+    candidates.retain(|candidate| {
+        let series = series_of(&candidate.release);
+        compare_versions(&series, SERIES[0]).is_ge() && seen.insert((series, candidate.suite.clone()))
+    });
+    candidates
+}
+
+/// All kernels that are known: this host's, fetched ones, and what Debian offers.
 ///
 /// # Errors
 /// The cache cannot be read.
 pub fn list(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Vec<Listed>> {
     let mut all = Vec::new();
-    let verdict = |kernel: &Kernel| Some(qualify(kernel).map_err(|why| why.to_string()));
     let host = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     all.push(match running() {
-        Some(kernel) => Listed { verdict: verdict(&kernel), release: kernel.release, origin: kernel.origin },
+        Some(kernel) => {
+            Listed { verdict: Some(judge(&kernel, say)), release: kernel.release, origin: kernel.origin }
+        }
         None => Listed {
             release: host.trim().into(),
             origin: "this host".into(),
@@ -267,19 +312,19 @@ pub fn list(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Vec<Listed>> {
     let mut seen = Vec::new();
     for kernel in cache.kernels() {
         seen.push(kernel.release.clone());
-        all.push(Listed { verdict: verdict(&kernel), release: kernel.release, origin: kernel.origin });
+        let verdict = Some(judge(&kernel, say));
+        all.push(Listed { verdict, release: kernel.release, origin: kernel.origin });
     }
     let candidates = cache.lock(say).and_then(|_lock| apt::candidates(cache, false, say));
-    for candidate in candidates.unwrap_or_else(|e| {
+    let candidates = candidates.unwrap_or_else(|e| {
         say(&format!("{e:#}"));
         Vec::new()
-    }) {
-        if !SERIES.iter().any(|series| matches(&candidate.release, series))
-            || seen.contains(&candidate.release)
-        {
+    });
+    for candidate in worth_a_line(candidates) {
+        if seen.contains(&candidate.release) {
             continue;
         }
-        let verdict = cache.rejected(&candidate.key()).map(Err);
+        let verdict = cache.rejected(&candidate.key()).or_else(|| candidate.incomplete()).map(Err);
         all.push(Listed {
             release: candidate.release,
             origin: format!("Debian {}", candidate.suite),
@@ -299,6 +344,30 @@ mod tests {
         assert!(matches("6.18.15+deb13-cloud-amd64", "6.18.15"));
         assert!(!matches("6.18.15+deb13-cloud-amd64", "6.1"));
         assert!(!matches("6.180.1", "6.18"));
+        assert!(matches("7.3.4+deb13-cloud-amd64", NEWEST));
+    }
+
+    #[test]
+    fn the_list_has_one_line_for_a_series() {
+        let one = |release: &str, suite: &str| apt::Candidate {
+            release: release.into(),
+            suite: suite.into(),
+            version: release.into(),
+            packages: Vec::new(),
+            gone: Vec::new(),
+            size: 0,
+        };
+        let found = [
+            ("7.3.4", "a"),
+            ("7.2.13", "b"),
+            ("7.2.12", "a"),
+            ("7.2.9", "a"),
+            ("6.18.15", "a"),
+            ("6.17.8", "a"),
+        ];
+        let left = worth_a_line(found.map(|(release, suite)| one(release, suite)).to_vec());
+        let left: Vec<&str> = left.iter().map(|candidate| candidate.release.as_str()).collect();
+        assert_eq!(left, ["7.3.4", "7.2.13", "7.2.12", "6.18.15"]);
     }
 
     #[test]

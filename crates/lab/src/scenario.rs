@@ -6,6 +6,7 @@
 mod check;
 mod guest;
 mod linux;
+mod tunnel;
 
 use anyhow::Context;
 use check::{Key, offset_of};
@@ -15,6 +16,7 @@ use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
+pub use tunnel::{ChangeSpec, Does, GroupSpec, Halts, TaskSpec, TunnelSpec, names};
 
 /// A scenario that cannot be run.
 #[derive(Debug, Error)]
@@ -69,6 +71,18 @@ pub struct Scenario {
     /// Linux guests, instead of `vms`.
     #[serde(default)]
     pub linux: Option<LinuxSpec>,
+    /// Only the wind tunnel can run it.
+    #[serde(default)]
+    pub tunnel: Option<TunnelSpec>,
+    /// Tasks beside the VMs, in the tunnel.
+    #[serde(rename = "task", default)]
+    pub tasks: Vec<TaskSpec>,
+    /// cgroups, in the tunnel.
+    #[serde(rename = "group", default)]
+    pub groups: Vec<GroupSpec>,
+    /// What is changed while it runs, in the tunnel.
+    #[serde(rename = "change", default)]
+    pub changes: Vec<ChangeSpec>,
     /// What is compared; the first is the baseline.
     #[serde(rename = "variant", default = "Variant::eevdf_only")]
     pub variants: Vec<Variant>,
@@ -78,7 +92,7 @@ pub struct Scenario {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Host {
-    /// 1 to 16.
+    /// 1 to 16; 1 to 1024 in the tunnel.
     pub cpus: u32,
     /// Last-level caches (sockets); divides `cpus`.
     pub llcs: u32,
@@ -179,6 +193,20 @@ pub struct Vm {
     pub jitter_percent: Option<u32>,
     /// `cpu.weight` of the VM's group, 1 to 10000; needs cgroups other than `flat`.
     pub weight: Option<u32>,
+    /// In the tunnel: the `[[group]]` that the VM's own groups are in.
+    pub group: Option<String>,
+    /// In the tunnel: CPUs that the vCPUs may use, instead of the layout's.
+    pub cpus: Option<String>,
+    /// In the tunnel: vCPUs that compute halt in between.
+    pub halts: Option<Halts>,
+    /// In the tunnel: mean time of a halt that a timer ends.
+    pub halt_us: Option<f64>,
+    /// In the tunnel: ends of interrupts are written to memory, unseen by KVM.
+    #[serde(default)]
+    pub pv_eoi: bool,
+    /// In the tunnel: when it begins.
+    #[serde(default)]
+    pub begin_ms: f64,
 }
 
 /// One configuration of the host's scheduler.
@@ -285,6 +313,12 @@ impl Vm {
             storms: None,
             jitter_percent: None,
             weight: None,
+            group: None,
+            cpus: None,
+            halts: None,
+            halt_us: None,
+            pv_eoi: false,
+            begin_ms: 0.0,
         }
     }
 
@@ -315,12 +349,19 @@ impl Scenario {
         Ok((Scenario::parse(&text, path)?, text))
     }
 
-    /// Reads a scenario, with the variants of another one if it is named.
+    /// Reads a scenario for the lab, with the variants of another one if it is named.
     ///
     /// # Errors
-    /// See [`Scenario::read`]; or those variants are for a machine of another kind.
+    /// See [`Scenario::read`]; or those variants are for a machine of another kind; or only the wind tunnel can run it.
     pub fn read_with(path: &Path, variants_of: Option<&Path>) -> anyhow::Result<(Scenario, String)> {
         let (mut scenario, mut text) = Scenario::read(path)?;
+        if scenario.tunnel.is_some() {
+            let line = text[..offset_of(&text, &[check::Key::Name("tunnel")])].matches('\n').count() + 1;
+            let file = path.display();
+            anyhow::bail!(
+                "{file}:{line}: [tunnel] makes this a scenario of the wind tunnel: overbook tunnel run {file}"
+            );
+        }
         if let Some(file) = variants_of {
             let (other, its_text) = Scenario::read(file)?;
             scenario.variants = other.variants;
@@ -374,6 +415,10 @@ impl Scenario {
             vms,
             guest: None,
             linux: None,
+            tunnel: None,
+            tasks: Vec::new(),
+            groups: Vec::new(),
+            changes: Vec::new(),
             variants: Variant::eevdf_only(),
         }
     }

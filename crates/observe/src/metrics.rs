@@ -360,7 +360,7 @@ mod tests {
                 .args(["-c", program])
                 .arg(file.path())
                 .output()
-                .unwrap();
+                .expect("python3 runs: `make setup` installs it");
             let error = String::from_utf8_lossy(&output.stderr);
             assert!(output.status.success(), "`make setup` installs the parser: {error}");
             let samples: usize = String::from_utf8_lossy(&output.stdout).trim().parse().unwrap();

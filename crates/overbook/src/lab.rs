@@ -44,7 +44,7 @@ pub enum Lab {
     Observe(ObserveArgs),
     /// List kernels: which there are, and why others will not do
     Kernels {
-        /// Fetch the kernel of this series (6.18, 7.2) or release first; repeat it for more kernels
+        /// Fetch a kernel first, of a series (6.18) or the newest that will do (newest); may be repeated
         #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
     },
@@ -71,8 +71,8 @@ pub enum Lab {
 
 #[derive(Args)]
 pub struct KernelChoice {
-    /// Kernel: an image file, or a series (6.18) or release to fetch [default: this host's if it will do, else
-    /// 6.18, else 7.2]
+    /// Kernel: an image file, or a series (6.18), a release or `newest` to fetch [default: this host's if it will
+    /// do, else 6.18, else the newest that will do]
     #[arg(long, value_name = "FILE|SERIES")]
     kernel: Option<String>,
     /// Modules of a kernel given as a file: the folder that holds modules.dep

@@ -13,6 +13,7 @@ mod host;
 mod lab;
 mod report;
 mod top;
+mod tunnel;
 mod variants;
 
 use anyhow::Result;
@@ -51,6 +52,9 @@ enum Command {
     /// Measure schedulers on an emulated (or nested) oversubscribed KVM host
     #[command(subcommand)]
     Lab(lab::Lab),
+    /// Run the host scheduler's own sources on modelled hosts of up to 1,024 CPUs, without a kernel
+    #[command(subcommand)]
+    Tunnel(tunnel::Tunnel),
     /// Run micro-guests on this host's own KVM and report
     Bench(bench::Bench),
     /// Write man pages and shell completions
@@ -104,6 +108,7 @@ fn run() -> Result<()> {
         Command::Top(top) => top.run(),
         Command::Report(report) => report.run(),
         Command::Lab(lab) => lab.run(cli.verbose > 0),
+        Command::Tunnel(tunnel) => tunnel.run(),
         Command::Bench(bench) => bench.run(),
         Command::Vm => overbook_vmm::serve(),
         Command::GuestKeeper => overbook_guest::keeper::serve(),

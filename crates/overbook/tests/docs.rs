@@ -8,7 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Commands that other tests run, and which.
-const ELSEWHERE: [(&str, &str); 9] = [
+const ELSEWHERE: [(&str, &str); 11] = [
     ("make lab", "ring 2 runs its scenarios' like"),
     ("make test", ".ci/run"),
     ("make deb", "tests/lab/deb.rs"),
@@ -18,6 +18,8 @@ const ELSEWHERE: [(&str, &str); 9] = [
     ("overbook lab kernels", "make ring2"),
     ("overbook lab observe", "by hand: it made tests/data/recording.jsonl"),
     ("overbook generate", "tests/lab/deb.rs"),
+    ("overbook tunnel run", "crates/tunnel/tests/scenarios.rs, and tests/cli.rs"),
+    ("overbook tunnel agree", "by hand, as it needs results of the lab: its table is in tunnel.md"),
 ];
 
 fn root() -> PathBuf {

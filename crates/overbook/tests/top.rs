@@ -20,7 +20,11 @@ impl Tmux {
     }
 
     fn ask(&self, arguments: &[&str]) -> Output {
-        Command::new("tmux").args(["-L", &self.0, "-f", "/dev/null"]).args(arguments).output().unwrap()
+        Command::new("tmux")
+            .args(["-L", &self.0, "-f", "/dev/null"])
+            .args(arguments)
+            .output()
+            .expect("tmux runs: `make setup` installs it")
     }
 
     fn keys(&self, keys: &[&str]) {

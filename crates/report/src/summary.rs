@@ -106,7 +106,7 @@ pub fn runs_of<'a>(report: &'a Report, variant: &str) -> Vec<&'a Run> {
     report.runs.iter().filter(|run| run.variant == variant && run.error.is_none()).collect()
 }
 
-/// Its name, and its median for each variant that has it.
+/// A counter's name, and its medians by variant; none where it was not counted.
 pub type Counter = (String, Vec<Option<f64>>);
 
 /// Counters of the whole host and of the schedulers: name, and the median for each variant that has it.

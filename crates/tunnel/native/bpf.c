@@ -237,7 +237,8 @@ const char *tun_whose(const void *at, u32 *offset)
 			*offset = ((char *)at - map->data) % map->value;
 			return symbol(map->of);
 		}
-		if (map->type == TYPE_PERCPU_ARRAY && holds(map->data, MAX_CPUS * cpu_stride(map), at)) {
+		if (map->type == TYPE_PERCPU_ARRAY &&
+		    holds(map->data, MAX_CPUS * cpu_stride(map), at)) {
 			*offset = ((char *)at - map->data) % cpu_stride(map) % map->value;
 			return symbol(map->of);
 		}

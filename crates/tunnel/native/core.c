@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The scheduler's core (kernel/sched/core.c): runqueues, their locks, switches, wake-ups, ticks, and changes of tasks.
+ * The scheduler's core (kernel/sched/core.c): runqueues, their locks, switches, wake-ups, ticks,
+ * and changes of tasks.
  */
 #include "model.h"
 #include "libc.h"
@@ -188,7 +189,8 @@ static void pi_unlock(struct tun_task *p)
 	p->pi_owner = 0;
 }
 
-/* What the outside does by itself, between operations: as CPU 0, which may be in the middle of one. */
+/* What the outside does by itself, between operations: as CPU 0, which may be in the middle of one.
+ */
 void begin_outside(void)
 {
 	static struct tun_op outside = {.rq = -1};

@@ -24,7 +24,8 @@ static struct {
 	u32 cpu, what;
 } *writers;
 
-/* What is written by several CPUs, as far as it has been: a variable or a map, and bytes from where its value begins. */
+/* What is written by several CPUs, as far as it has been: a variable or a map, and bytes from where
+ * its value begins. */
 static struct {
 	const char *name;
 	u32 offset;
@@ -173,20 +174,21 @@ u32 tun_lines(const struct tun_line **list)
 	for (name = 0; name < nr_costs; name++)
 		for (what = 0; what < nr_shared; what++)
 			if (writes[name][what])
-				lines[n++] = (struct tun_line){costs[name].name, shared[what].name,
-							       shared[what].offset,
-							       writes[name][what]};
+				lines[n++] =
+					(struct tun_line){costs[name].name, shared[what].name,
+							  shared[what].offset, writes[name][what]};
 	*list = lines;
 	return n;
 }
 
-/* What clang calls before every store of sources built with -fsanitize-coverage=func,trace-stores. */
-#define STORED(size)                                                                               \
-	void __sanitizer_cov_store##size(void *at);                                                \
-	void __sanitizer_cov_store##size(void *at)                                                 \
-	{                                                                                          \
-		if (counting)                                                                      \
-			written(at);                                                               \
+/* What clang calls before every store of sources built with -fsanitize-coverage=func,trace-stores.
+ */
+#define STORED(size)                                \
+	void __sanitizer_cov_store##size(void *at); \
+	void __sanitizer_cov_store##size(void *at)  \
+	{                                           \
+		if (counting)                       \
+			written(at);                \
 	}
 STORED(1)
 STORED(2)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * sched_ext (kernel/sched/ext.c): dispatch queues, when the scheduler is called and what it may do then, kicks.
+ * sched_ext (kernel/sched/ext.c): dispatch queues, when the scheduler is called and what it may do
+ * then, kicks.
  */
 #include "model.h"
 #include "libc.h"
@@ -228,8 +229,7 @@ static void dispatch_enqueue(struct tun_dsq *dsq, struct tun_task *p, u64 flags)
 			before = before->prev;
 		link_behind(dsq, p, before);
 	} else {
-		link_behind(dsq, p,
-			    flags & (SCX_ENQ_HEAD | SCX_ENQ_PREEMPT) ? NULL : dsq->last);
+		link_behind(dsq, p, flags & (SCX_ENQ_HEAD | SCX_ENQ_PREEMPT) ? NULL : dsq->last);
 	}
 	p->ddsp_dsq = SCX_DSQ_INVALID;
 	p->ddsp_flags = 0;

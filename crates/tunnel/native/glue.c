@@ -1,44 +1,38 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The scheduler's own sources, and what must be compiled with them: what they declare for themselves of KVM, and their
- * state, which tests look at.
+ * The scheduler's own sources, and what must be compiled with them: what they declare for
+ * themselves of KVM, and their state, which tests look at.
  */
 #include <scx/common.bpf.h>
 #include "handoff.h"
 
-/* Time that yielders have granted to their targets, and what of it was used or paid back, ns. */
-static u64 granted, returned;
+/* kvm.c: what was granted to targets of yields, and what of it was used or paid back. Not here,
+ * where stores count. */
+void ledger(u64 granted, u64 returned);
 
 static u64 glue_price(u64 grant, u64 least, u32 aside)
 {
 	u64 price = ovb_handoff_price(grant, least, aside);
 
-	granted += price;
+	ledger(price, 0);
 	return price;
 }
 
 static void glue_settle(u64 grant, u64 used, struct ovb_handoff_bill *bill)
 {
 	ovb_handoff_settle(grant, used, bill);
-	returned += bill->donor;
+	ledger(0, bill->donor);
 }
 
 #define ovb_handoff_price  glue_price
 #define ovb_handoff_settle glue_settle
 /* Virtual time goes backwards by refunds only. */
 #undef __sync_fetch_and_sub
-#define __sync_fetch_and_sub(at, by)                                                               \
-	(returned += __builtin_strcmp(#at, "&donorc->vtime") ? 0 : (by), tun_atomic(at),           \
+#define __sync_fetch_and_sub(at, by)                                                    \
+	(ledger(0, __builtin_strcmp(#at, "&donorc->vtime") ? 0 : (by)), tun_atomic(at), \
 	 __sync_fetch_and_sub(at, by))
 
 #include "main.bpf.c"
-
-/* Time that was granted, and returned, ns, where all weights are those of nice 0. */
-void tun_grants(u64 *out)
-{
-	out[0] = granted;
-	out[1] = returned;
-}
 
 void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic);
 void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
@@ -91,17 +85,16 @@ bool tun_uses_cpu_release(void)
 	return LINUX_KERNEL_VERSION < KERNEL_VERSION(6, 19, 0);
 }
 
-#define PROGRAM(program)                                                                           \
-	if (!strcmp(name, #program))                                                               \
+#define PROGRAM(program)             \
+	if (!strcmp(name, #program)) \
 		return (void *)program;
 
-/* Programs on tracepoints and on kvm's functions, as the loader attaches them. */
+/* Programs on tracepoints and on kvm's functions, as the loader attaches them by default. */
 void *glue_program(const char *name)
 {
 	PROGRAM(irq_accepted)
 	PROGRAM(irq_ended)
 	PROGRAM(spin_begins)
-	PROGRAM(spin_ends)
 	PROGRAM(cpu_taken)
 	PROGRAM(overbook_prefer)
 	return (void *)0;
@@ -162,8 +155,9 @@ u64 tun_boosts(u32 tgid, u32 id)
 	return 0;
 }
 
-/* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8 wants to run; and from
- * the 9th and the 21st bit on, how many vCPUs its VM has, and how many of them want to run. */
+/* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8
+ * wants to run; and from the 9th and the 21st bit on, how many vCPUs its VM has, and how many of
+ * them want to run. */
 u32 glue_marks(struct task_struct *p)
 {
 	struct task_ctx *taskc = task_ctx(p);

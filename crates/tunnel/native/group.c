@@ -11,8 +11,8 @@ struct tun_group *root_group;
 struct tun_group *tun_new_group(u32 cpu, struct tun_group *parent, u32 weight, u64 id)
 {
 	struct tun_group *group = calloc(1, sizeof(*group));
-	struct scx_cgroup_init_args args = {.weight = weight, .bw_period_us = 100000,
-					    .bw_quota_us = ~0ull};
+	struct scx_cgroup_init_args args = {
+		.weight = weight, .bw_period_us = 100000, .bw_quota_us = ~0ull};
 
 	group->parent = parent;
 	group->weight = weight;

@@ -109,8 +109,8 @@ static bool pending(const struct tun_vcpu *vcpu)
 	return any;
 }
 
-/* The local APIC accepts a vector for a vCPU, in whatever runs on `cpu`. A halted one wakes up; that is the caller's
- * affair. */
+/* The local APIC accepts a vector for a vCPU, in whatever runs on `cpu`. A halted one wakes up;
+ * that is the caller's affair. */
 void tun_accept_irq(u32 cpu, u32 id, u32 vector)
 {
 	struct tun_vcpu *vcpu = tasks[id]->vcpu;
@@ -145,7 +145,8 @@ bool tun_has_irq(u32 id)
 	return pending(tasks[id]->vcpu);
 }
 
-/* The running vCPU ends an interrupt. With paravirtual EOI it does so in memory, and nobody is told. */
+/* The running vCPU ends an interrupt. With paravirtual EOI it does so in memory, and nobody is
+ * told. */
 void tun_eoi(u32 cpu, u32 id, u32 vector, bool told)
 {
 	struct tun_vcpu *vcpu = tasks[id]->vcpu;
@@ -269,4 +270,20 @@ void tun_resumed(u32 cpu)
 u32 tun_marks(u32 id)
 {
 	return glue_marks(&tasks[id]->t);
+}
+
+static u64 granted, returned;
+
+/* Time that yielders grant to their targets, and what of it is used or paid back, ns. */
+void ledger(u64 more_granted, u64 more_returned)
+{
+	granted += more_granted;
+	returned += more_returned;
+}
+
+/* Both sums, where all weights are those of nice 0. */
+void tun_grants(u64 *out)
+{
+	out[0] = granted;
+	out[1] = returned;
 }

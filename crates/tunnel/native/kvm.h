@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * vCPUs as KVM keeps them. What the scheduler reads of one has the layout of its own declarations, so glue.c has that.
+ * vCPUs as KVM keeps them. What the scheduler reads of one has the layout of its own declarations,
+ * so glue.c has that.
  */
 #ifndef TUNNEL_KVM_H
 #define TUNNEL_KVM_H
@@ -25,6 +26,8 @@ struct tun_vcpu {
 	bool in_kernel;
 	bool preempted, preempted_in_kernel;
 };
+
+void ledger(u64 more_granted, u64 more_returned);
 
 /* glue.c */
 void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * The model of a kernel with sched_ext that the scheduler's BPF sources run on. Written from kernel/sched/ext.c of 6.18
- * and 7.2, function by function and under the kernel's names where there is one.
+ * The model of a kernel with sched_ext that the scheduler's BPF sources run on. Written from
+ * kernel/sched/ext.c of 6.18 and 7.2, function by function and under the kernel's names where there
+ * is one.
  *
  *   core.c    runqueues, their locks, the switch, wake-ups, ticks, changes of a task
  *   ext.c     sched_ext: dispatch queues, the calls of the scheduler's operations, kicks
@@ -10,8 +11,8 @@
  *   group.c   the tree of cgroups
  *   kvm.c     directed yields, and what the scheduler sees of vCPUs
  *
- * Time, events, and what tasks do are the outside's (crates/tunnel/src): it calls tun_*() functions, each on a CPU, and
- * is called back through struct tun_calls.
+ * Time, events, and what tasks do are the outside's (crates/tunnel/src): it calls tun_*()
+ * functions, each on a CPU, and is called back through struct tun_calls.
  */
 #ifndef TUNNEL_MODEL_H
 #define TUNNEL_MODEL_H
@@ -46,7 +47,8 @@ struct tun_calls {
 	void (*resched)(u32 cpu);
 	/* CPU `from` has asked to kick `cpu`, with SCX_KICK_*. */
 	void (*kick)(u32 from, u32 cpu, u64 flags);
-	/* A CPU goes from one task to another; ~0 is none. `on_rq`: the former still wants to run. */
+	/* A CPU goes from one task to another; ~0 is none. `on_rq`: the former still wants to run.
+	 */
 	void (*switched)(u32 cpu, u32 prev, u32 next, bool on_rq);
 	/* A task was put into a queue, or taken out of one. */
 	void (*queued)(u32 task, u64 dsq);
@@ -233,7 +235,7 @@ bool yield_to_scx(struct tun_rq *rq, struct tun_task *from, struct tun_task *to)
 u64 call(const char *name, void *program, u32 may, s32 rq, u64 a, u64 b, u64 c);
 struct sched_ext_ops *tun_ops(void);
 /* An operation of the scheduler's, if it has it. */
-#define OP(op, may, rq, a, b, c)                                                                   \
+#define OP(op, may, rq, a, b, c) \
 	(tun_ops()->op ? call(#op, tun_ops()->op, may, rq, (u64)(a), (u64)(b), (u64)(c)) : 0)
 
 /* Whether the scheduler takes its tasks back in ops.cpu_release(), or at switches. */

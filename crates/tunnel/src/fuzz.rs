@@ -11,6 +11,9 @@ use std::ops::Range;
 
 const MS: u64 = 1_000_000;
 
+/// How long a host runs.
+pub const LENGTH_NS: u64 = 80 * MS;
+
 /// Choices of one host.
 struct Dice(Pcg64Mcg);
 
@@ -111,29 +114,34 @@ fn change(dice: &mut Dice, tasks: u32, cpus: u32, groups: u32, nth: u32) -> Chan
 /// The host cannot be made.
 pub fn run(seed: u64, object: Option<&[u8]>) -> Result<Findings> {
     let mut world = world(seed, object, 0..0)?;
-    world.run(100 * MS);
+    world.run(LENGTH_NS);
     Ok(world.report().findings)
 }
 
-/// The host of a seed, which is to run for 100 ms, with a window of time that is traced.
+/// The host of a seed, which is to run for [`LENGTH_NS`], with a window of time that is traced.
 ///
 /// # Errors
 /// The host cannot be made.
 pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<World> {
     let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
-    let cpus = dice.among(&[1, 2, 2, 3, 4, 4, 6, 8, 12]);
-    let llcs = if cpus % 2 == 0 { dice.among(&[1, 1, 2]) } else { 1 };
+    let cpus: u32 = dice.among(&[1, 2, 2, 3, 4, 4, 6, 8, 12]);
+    let llcs = if cpus.is_multiple_of(2) { dice.among(&[1, 1, 2]) } else { 1 };
     let host = Host {
         cpus,
         llcs,
         nodes: if llcs == 2 && dice.one_in(2) { 2 } else { 1 },
-        smt: if cpus % (2 * llcs) == 0 { dice.among(&[1, 2]) } else { 1 },
+        smt: if cpus.is_multiple_of(2 * llcs) { dice.among(&[1, 2]) } else { 1 },
         version: dice.among(&[kernel(6, 18), kernel(7, 2)]),
         seed,
         interleave: dice.among(&[0, 4, 16, 64]),
         pause_ns: dice.among(&[500, 2000, 20_000]),
         starve: dice.among(&[0, 0, 0, 20]),
-        bounds: Bounds { wait_ns: Some(2_000 * MS), booked: false, ..Bounds::default() },
+        bounds: Bounds {
+            wait_ns: Some(2_000 * MS),
+            idle_ns: Some(20 * MS),
+            booked: false,
+            ..Bounds::default()
+        },
         object: object.map(<[u8]>::to_vec),
         traced,
         ..Host::default()

@@ -134,6 +134,9 @@ pub(crate) struct Vcpu {
     /// A handler has ended, and KVM does not know yet.
     pub unseen_eoi: Option<u32>,
     pub units: u64,
+    /// ns that it spun, exits included, and how often it left the guest for that.
+    pub spun: u64,
+    pub exits: u64,
 }
 
 /// A VM that runs.

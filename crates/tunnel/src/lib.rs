@@ -6,19 +6,27 @@
 //! * [`guest`]: what vCPUs do: compute, lock, spin, halt, interrupt each other.
 //! * [`fluid`]: what everybody is entitled to, computed apart from any scheduler.
 //! * [`fuzz`]: random small hosts with all that can happen to them.
+//! * [`scene`]: scenario files. [`show`], [`picture`]: what people see. [`agree`]: the lab's figures beside the tunnel's.
 //! * [`check`]: what must hold while a host runs.
 //!
 //! `docs/tunnel.md` says what is modelled and what is not.
 
+pub mod agree;
+mod changes;
 pub mod check;
 pub mod compile;
 pub mod costs;
+mod events;
 pub mod fluid;
 pub mod fuzz;
 pub mod gauntlet;
 pub mod guest;
+mod host;
 pub mod model;
 mod ops;
+pub mod picture;
+pub mod scene;
+pub mod show;
 pub mod trace;
 mod vcpu;
 pub mod world;

@@ -404,7 +404,10 @@ impl Model {
         // SAFETY: as in `costs`.
         let raw = unsafe {
             let n = (self.functions.lines)(&mut list);
-            std::slice::from_raw_parts(if n == 0 { std::ptr::NonNull::dangling().as_ptr() } else { list }, n as usize)
+            std::slice::from_raw_parts(
+                if n == 0 { std::ptr::NonNull::dangling().as_ptr() } else { list },
+                n as usize,
+            )
         };
         // SAFETY: constant strings of the object.
         let text = |at| unsafe { CStr::from_ptr(at) }.to_string_lossy().into_owned();

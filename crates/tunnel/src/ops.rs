@@ -112,7 +112,7 @@ fn pause(why: Pause) {
             outside.seed.set(seed);
             seed
         });
-        if (seed >> 33) as u32 % ODDS.get() != 0 {
+        if !((seed >> 33) as u32).is_multiple_of(ODDS.get()) {
             return;
         }
     }

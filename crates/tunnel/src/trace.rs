@@ -49,3 +49,14 @@ impl Trace {
         self.digest
     }
 }
+
+/// Writes where a task is queued, after its name.
+pub(crate) fn queue(text: &mut String, dsq: u64) {
+    // SCX_DSQ_*; the rest are the scheduler's own numbers.
+    let _ = match (dsq >> 62, dsq as u32) {
+        (3, cpu) => write!(text, " in the local queue of CPU {cpu}"),
+        (2, 1) => write!(text, " in the global queue"),
+        (2, _) => write!(text, " in this CPU's local queue"),
+        (_, number) => write!(text, " in queue {number:#x}"),
+    };
+}

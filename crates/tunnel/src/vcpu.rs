@@ -4,7 +4,7 @@
 use crate::guest::{Pattern, Phase, VECTOR, Vcpu};
 use crate::model::NONE;
 use crate::ops::Op;
-use crate::world::{EXIT_NS, Kind, World};
+use crate::world::{Kind, World};
 use rand_core::RngCore;
 
 impl World {
@@ -31,6 +31,8 @@ impl World {
             woken: false,
             unseen_eoi: None,
             units: 0,
+            spun: 0,
+            exits: 0,
         });
     }
 
@@ -45,6 +47,9 @@ impl World {
         };
         if *left != u64::MAX {
             *left = left.saturating_sub(ns);
+        }
+        if spins {
+            vcpu.spun += ns;
         }
     }
 
@@ -82,11 +87,11 @@ impl World {
         }
         if self.model.has_irq(task) {
             let vector = self.model.take_irq(task);
-            let handler_ns = self.vms[vm].spec.critical_ns.clamp(1000, 50_000);
+            let handler_ns = self.vms[vm].spec.critical_ns.max(1000);
             let vcpu = &mut self.vms[vm].vcpus[nth];
             vcpu.handling = std::mem::take(&mut vcpu.inbox);
             vcpu.handler = Some((handler_ns, vector));
-            self.tasks[task as usize].overhead += EXIT_NS / 2;
+            self.tasks[task as usize].overhead += self.host.exit_ns / 2;
             return false;
         }
         let window = self.host.window_ns;
@@ -106,7 +111,9 @@ impl World {
                 self.vms[vm].vcpus[nth].units += 1;
             }
             self.vms[vm].vcpus[nth].pause_left = window;
-            self.tasks[task as usize].overhead += EXIT_NS;
+            self.vms[vm].vcpus[nth].exits += 1;
+            self.vms[vm].vcpus[nth].spun += self.host.exit_ns;
+            self.tasks[task as usize].overhead += self.host.exit_ns;
             self.model.vcpu_mode(task, phase != Phase::SpinForEver, false);
             self.cpus[cpu as usize].todo.push_back(Op::Spin);
             return false;
@@ -140,7 +147,8 @@ impl World {
     fn unit(&mut self, vm: usize, nth: usize) {
         let left = self.vms[vm].outside(&mut self.rng);
         let vcpu = &mut self.vms[vm].vcpus[nth];
-        vcpu.units += 1;
+        // A phase is the VM's: its last vCPU counts it.
+        vcpu.units += u64::from(!matches!(vcpu.phase, Phase::AwaitBarrier(_)));
         vcpu.phase = Phase::Outside;
         vcpu.left = left;
     }
@@ -230,7 +238,7 @@ impl World {
             }
             self.cpus[cpu as usize].todo.push_back(Op::Accept(target, VECTOR));
         }
-        self.tasks[task as usize].overhead += EXIT_NS;
+        self.tasks[task as usize].overhead += self.host.exit_ns;
         if waits {
             self.vms[vm].vcpus[nth].phase = Phase::AwaitAcks;
         }

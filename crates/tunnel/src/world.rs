@@ -5,164 +5,18 @@
 //! an interrupt. What a CPU does in the kernel is an operation ([`crate::ops`]); a CPU does one at a time, in order, and
 //! its task makes no progress meanwhile.
 
-use crate::check::{Bounds, Findings};
+use crate::check::Findings;
 use crate::guest::{Vm, VmSpec};
-use crate::model::{Cost, CpuMask, Effect, GroupRef, MASK_WORDS, Model, NONE, OBJECT, OUTSIDE, Pause, VmRef};
-use crate::ops::{Interrupted, Op, Outcome, Runner};
+pub use crate::host::*;
+use crate::model::{Cost, CpuMask, GroupRef, MASK_WORDS, Model, NONE, OBJECT, OUTSIDE, VmRef};
+use crate::ops::{Interrupted, Op, Runner};
 use crate::trace::Trace;
 use anyhow::{Result, bail};
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::ffi::CStr;
-use std::ops::Range;
 use std::rc::Rc;
-
-/// What a switch costs the task that comes, ns; an exit of a vCPU to KVM; an interrupt between CPUs, on its way.
-pub const SWITCH_NS: u64 = 1500;
-/// See [`SWITCH_NS`].
-pub const EXIT_NS: u64 = 2000;
-/// See [`SWITCH_NS`].
-pub const IPI_NS: u64 = 700;
-
-/// The vector of [`Change::DeviceIrq`].
-const DEVICE_VECTOR: u32 = 0x31;
-
-/// A kernel's version as in `LINUX_KERNEL_VERSION`.
-pub const fn kernel(major: i32, minor: i32) -> i32 {
-    (major << 16) | (minor << 8)
-}
-
-/// A host and how it runs.
-#[derive(Clone, Debug)]
-pub struct Host {
-    /// 1 to 1,024.
-    pub cpus: u32,
-    /// Last-level caches; consecutive CPUs share one.
-    pub llcs: u32,
-    /// NUMA nodes.
-    pub nodes: u32,
-    /// Threads of a core, consecutive CPUs.
-    pub smt: u32,
-    /// See [`kernel`].
-    pub version: i32,
-    /// Ticks per second.
-    pub hz: u32,
-    /// Seed of every choice.
-    pub seed: u64,
-    /// Programs are interrupted at one in so many calls; 0: never.
-    pub interleave: u32,
-    /// Longest such interruption, ns: what an NMI, or a hypervisor below, may take.
-    pub pause_ns: u64,
-    /// Programs are always interrupted in this kfunc, and for twenty times as long.
-    pub dwell_in: Option<&'static CStr>,
-    /// ns that a vCPU spins before it exits.
-    pub window_ns: u64,
-    /// What must hold.
-    pub bounds: Bounds,
-    /// ns that are traced in words.
-    pub traced: Range<u64>,
-    /// Variables of the scheduler that are set before it is loaded.
-    pub set: Vec<(String, u64)>,
-    /// Allocations fail, one in so many; 0: never.
-    pub starve: u32,
-    /// The object to load instead of the crate's own.
-    pub object: Option<Vec<u8>>,
-}
-
-impl Default for Host {
-    fn default() -> Host {
-        Host {
-            cpus: 4,
-            llcs: 1,
-            nodes: 1,
-            smt: 1,
-            version: kernel(6, 18),
-            hz: 250,
-            seed: 1,
-            interleave: 0,
-            pause_ns: 2000,
-            dwell_in: None,
-            window_ns: 20_000,
-            bounds: Bounds::default(),
-            traced: 0..0,
-            set: Vec::new(),
-            starve: 0,
-            object: None,
-        }
-    }
-}
-
-/// What a task does.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Runs whenever it may.
-    Hog,
-    /// Runs for so many ns, sleeps for so many, both varied by a half.
-    Sleeper(u64, u64),
-    /// Runs for so many ns, woken every so many by CPU 0, at once with all others of the same period.
-    Periodic(u64, u64),
-    /// As a sleeper, of a higher class, on the one CPU that it is bound to.
-    RealTime(u64, u64),
-    /// A vCPU: VM and number.
-    Vcpu(usize, usize),
-}
-
-/// A task to be made.
-#[derive(Clone, Debug)]
-pub struct TaskSpec {
-    /// Name in tables and traces.
-    pub name: String,
-    /// What it does.
-    pub kind: Kind,
-    /// 100 is nice 0.
-    pub weight: u32,
-    /// 0: normal, 5: `SCHED_IDLE`.
-    pub policy: u32,
-    /// CPUs that it may use; none: all.
-    pub cpus: Option<Vec<u32>>,
-    /// Its group by number; none: the root.
-    pub group: Option<usize>,
-    /// Its process; 0: its own.
-    pub tgid: u32,
-}
-
-impl TaskSpec {
-    /// A task of nice 0 that may run anywhere, in the root group.
-    pub fn new(name: &str, kind: Kind) -> TaskSpec {
-        TaskSpec { name: name.into(), kind, weight: 100, policy: 0, cpus: None, group: None, tgid: 0 }
-    }
-}
-
-/// Something that is changed while a host runs.
-#[derive(Clone, Debug)]
-pub enum Change {
-    /// `cpu.weight` of a group.
-    GroupWeight(usize, u32),
-    /// `cpu.max` of a group: period and quota in µs; `u64::MAX`: none.
-    Bandwidth(usize, u64, u64),
-    /// A task's affinity.
-    Affinity(u32, Vec<u32>),
-    /// A task's weight (100 is nice 0) and policy.
-    Weight(u32, u32, u32),
-    /// A task's group.
-    Group(u32, usize),
-    /// `migrate_disable()`, or `_enable()`.
-    Migration(u32, bool),
-    /// A task ends.
-    End(u32),
-    /// A task begins.
-    Begin(Box<TaskSpec>),
-    /// A VM begins.
-    BeginVm(Box<VmSpec>),
-    /// The running task of a CPU yields (`sched_yield()`).
-    Yield(u32),
-    /// A device's interrupt for a vCPU's task arrives on a CPU, on top of what runs there.
-    DeviceIrq(u32, u32),
-    /// These CPUs are preferred to others (a guest's scheduler).
-    Prefer(Vec<u32>),
-}
 
 /// A task that there is.
 pub(crate) struct Task {
@@ -183,6 +37,8 @@ pub(crate) struct Task {
     pub waits_since: Option<u64>,
     pub longest_wait: u64,
     pub ran: u64,
+    /// What it had run when its present turn began.
+    pub ran_when_came: u64,
     /// What it had run when the window began.
     pub ran_before: u64,
     /// Waits after a wake-up, in the window.
@@ -205,7 +61,7 @@ pub(crate) struct Cpu {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Event {
+pub(crate) enum Event {
     /// The running task of a CPU reaches the end of what it is at; stale if the generation is another.
     Step(u32, u32),
     Tick(u32),
@@ -235,7 +91,7 @@ pub struct Report {
     pub findings: Findings,
     /// Events that were handled.
     pub events: u64,
-    /// Switches from one task to another.
+    /// Switches from one task to another in the window.
     pub switches: u64,
     /// Digest of the trace.
     pub digest: u64,
@@ -281,31 +137,31 @@ pub struct VmReport {
 pub struct World {
     pub(crate) host: Host,
     pub(crate) model: Rc<Model>,
-    runner: Runner,
+    pub(crate) runner: Runner,
     pub(crate) now: u64,
-    heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
-    sequence: u64,
+    pub(crate) heap: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    pub(crate) sequence: u64,
     pub(crate) rng: Pcg64Mcg,
     pub(crate) cpus: Vec<Cpu>,
     pub(crate) tasks: Vec<Task>,
     pub(crate) vms: Vec<Vm>,
     pub(crate) vm_refs: Vec<VmRef>,
     pub(crate) groups: Vec<(GroupRef, Option<usize>, u32, f64)>,
-    changes: Vec<Change>,
+    pub(crate) changes: Vec<Change>,
     /// What was found wrong so far.
     pub findings: Findings,
     /// What happened.
     pub trace: Trace,
-    events: u64,
-    switches: u64,
-    window_from: u64,
+    pub(crate) events: u64,
+    pub(crate) switches: u64,
+    pub(crate) window_from: u64,
     next_pid: u32,
-    ended: bool,
+    pub(crate) ended: bool,
     /// Reschedules of other CPUs that directed yields have caused by themselves (`yield_to()`).
     pub yield_kicks: u64,
 }
 
-fn mask_of(cpus: Option<&Vec<u32>>, all: u32) -> CpuMask {
+pub(crate) fn mask_of(cpus: Option<&Vec<u32>>, all: u32) -> CpuMask {
     let mut mask = [0; MASK_WORDS];
     let mut put = |cpu: u32| mask[cpu as usize / 64] |= 1 << (cpu % 64);
     match cpus {
@@ -405,11 +261,11 @@ impl World {
         Ok(world)
     }
 
-    fn tick_ns(&self) -> u64 {
+    pub(crate) fn tick_ns(&self) -> u64 {
         1_000_000_000 / u64::from(self.host.hz)
     }
 
-    fn push(&mut self, at: u64, event: Event) {
+    pub(crate) fn push(&mut self, at: u64, event: Event) {
         self.sequence += 1;
         self.heap.push(Reverse((at, self.sequence, event)));
     }
@@ -448,6 +304,7 @@ impl World {
             waits_since: None,
             longest_wait: 0,
             ran: 0,
+            ran_when_came: 0,
             ran_before: 0,
             latencies: Vec::new(),
             woken_at: None,
@@ -547,6 +404,17 @@ impl World {
         self.model.count(on);
     }
 
+    /// Sets a variable of the scheduler, of 64 bits or 32.
+    ///
+    /// # Errors
+    /// There is none of that name.
+    pub fn tune(&self, name: &str, value: u64, wide: bool) -> Result<()> {
+        match wide {
+            true => self.model.set::<u64>(name, 0, value),
+            false => self.model.set::<u32>(name, 0, value as u32),
+        }
+    }
+
     /// Runs until a time, or until something is found that ends a host.
     pub fn run(&mut self, until: u64) {
         while let Some(Reverse((at, _, _))) = self.heap.peek() {
@@ -562,304 +430,6 @@ impl World {
         self.now = until;
         for cpu in 0..self.host.cpus {
             self.book(cpu);
-        }
-    }
-
-    fn handle(&mut self, event: Event) {
-        match event {
-            Event::Step(cpu, generation) => {
-                if self.cpus[cpu as usize].generation == generation && self.cpus[cpu as usize].busy.is_none()
-                {
-                    self.act(cpu);
-                    self.pump(cpu);
-                }
-            }
-            Event::Tick(cpu) => {
-                self.push(self.now + self.tick_ns(), Event::Tick(cpu));
-                if self.cpus[cpu as usize].curr != NONE {
-                    self.enter(cpu, Op::Tick);
-                }
-            }
-            Event::Resched(cpu) => self.enter(cpu, Op::Schedule),
-            Event::GoOn(cpu) => {
-                if let Some(paused) = self.cpus[cpu as usize].busy.take() {
-                    let outcome = self.runner.go_on(cpu, paused);
-                    self.after(cpu, outcome);
-                    self.pump(cpu);
-                }
-            }
-            Event::Poke(task) => {
-                let on = &self.tasks[task as usize];
-                if on.on_cpu && self.cpus[on.cpu as usize].busy.is_none() {
-                    let cpu = on.cpu;
-                    self.act(cpu);
-                    self.pump(cpu);
-                }
-            }
-            Event::Wake(task) => {
-                if self.tasks[task as usize].wake_at == Some(self.now) {
-                    self.wake_now(task);
-                }
-            }
-            Event::Stopper(cpu, task) => self.enter(cpu, Op::Stopper(task)),
-            Event::Timer(cpu, node, generation) => self.enter(cpu, Op::Timer(node, generation)),
-            Event::Change(nth) => self.change(nth),
-            Event::Check => {
-                self.push(self.now + 1_000_000, Event::Check);
-                self.check();
-            }
-            Event::WindowBegins => {
-                for cpu in 0..self.host.cpus {
-                    self.book(cpu);
-                }
-                self.window_from = self.now;
-                for task in &mut self.tasks {
-                    task.ran_before = task.ran;
-                    task.latencies.clear();
-                    task.longest_wait = 0;
-                }
-                for vcpu in self.vms.iter_mut().flat_map(|vm| &mut vm.vcpus) {
-                    vcpu.units = 0;
-                }
-            }
-        }
-    }
-
-    fn wake_now(&mut self, task: u32) {
-        let entry = &mut self.tasks[task as usize];
-        if !entry.alive {
-            return;
-        }
-        // Its way to sleep has not ended yet.
-        if entry.on_cpu || self.model.is_runnable(task) {
-            let at = self.now + 2000;
-            self.wake_later(task, at);
-            return;
-        }
-        entry.wake_at = None;
-        // One interrupt wakes all of a period; others are woken where they slept.
-        let cpu = if matches!(entry.spec.kind, Kind::Periodic(..)) { 0 } else { entry.cpu };
-        if let Kind::Vcpu(vm, nth) = entry.spec.kind {
-            self.vms[vm].vcpus[nth].woken = true;
-        }
-        self.enter(cpu, Op::Wake(task));
-    }
-
-    /// A CPU enters the kernel for an operation, behind those that it has not come to yet.
-    pub(crate) fn enter(&mut self, cpu: u32, op: Op) {
-        self.cpus[cpu as usize].todo.push_back(op);
-        self.pump(cpu);
-    }
-
-    /// Does a CPU's operations until there is none, or one is interrupted.
-    pub(crate) fn pump(&mut self, cpu: u32) {
-        if self.cpus[cpu as usize].busy.is_some() {
-            return;
-        }
-        self.book(cpu);
-        self.sync_eoi(cpu);
-        while let Some(op) = self.cpus[cpu as usize].todo.pop_front() {
-            if self.ended {
-                return;
-            }
-            self.cpus[cpu as usize].generation += 1;
-            self.cpus[cpu as usize].why = op.name();
-            if let Some(op) = self.before(cpu, op) {
-                let outcome = self.runner.start(cpu, op);
-                self.after(cpu, outcome);
-                if self.cpus[cpu as usize].busy.is_some() {
-                    return;
-                }
-            }
-            if self.cpus[cpu as usize].todo.is_empty() {
-                self.act(cpu);
-            }
-        }
-        self.program(cpu);
-    }
-
-    /// What is decided only when an operation begins.
-    fn before(&mut self, cpu: u32, op: Op) -> Option<Op> {
-        let curr = self.cpus[cpu as usize].curr;
-        match op {
-            Op::Sleep | Op::Spin | Op::Resumed | Op::Yield | Op::Eoi(..) if curr == NONE => None,
-            Op::Eoi(task, ..) if task != curr => Some(op),
-            Op::Sleep => {
-                let entry = &self.tasks[curr as usize];
-                if let Kind::Vcpu(vm, nth) = entry.spec.kind
-                    && !entry.ending
-                    && (self.model.has_irq(curr) || self.vms[vm].vcpus[nth].woken)
-                {
-                    return None;
-                }
-                Some(op)
-            }
-            Op::Spin => {
-                self.tasks[curr as usize].in_spin = true;
-                Some(op)
-            }
-            Op::Wake(task) => {
-                self.tasks[task as usize].woken_at = Some(self.now);
-                Some(op)
-            }
-            _ => Some(op),
-        }
-    }
-
-    fn after(&mut self, cpu: u32, outcome: Outcome) {
-        match outcome {
-            Outcome::Paused(paused, why) => {
-                let waits = why == Pause::Lock;
-                let entry = &mut self.cpus[cpu as usize];
-                entry.busy = Some(paused);
-                entry.waits = if waits { entry.waits + 1 } else { 0 };
-                // Some 400 ms: whoever holds it is not merely interrupted.
-                if entry.waits > 80_000 {
-                    let op = entry.busy.as_ref().map_or("", |paused| paused.op.name());
-                    self.findings.add("deadlock", || format!("CPU {cpu} waits for a lock for ever in {op}"));
-                    self.ended = true;
-                }
-                self.drain(cpu);
-                let delay = match why {
-                    Pause::Lock => 50 * u64::from(self.cpus[cpu as usize].waits.min(100)),
-                    Pause::Maybe => 1 + self.rng.next_u64() % self.host.pause_ns,
-                    Pause::Long => 20 * self.host.pause_ns,
-                };
-                self.push(self.now + delay, Event::GoOn(cpu));
-            }
-            Outcome::Done(op) => {
-                self.cpus[cpu as usize].waits = 0;
-                self.drain(cpu);
-                self.cpus[cpu as usize].since = self.now;
-                self.finished(cpu, &op);
-                if self.model.need_resched(cpu)
-                    && !self.cpus[cpu as usize].todo.iter().any(|op| matches!(op, Op::Schedule))
-                {
-                    self.cpus[cpu as usize].todo.push_back(Op::Schedule);
-                }
-            }
-        }
-    }
-
-    fn finished(&mut self, cpu: u32, op: &Op) {
-        let curr = self.cpus[cpu as usize].curr;
-        match op {
-            Op::Spin | Op::Resumed if curr != NONE => self.tasks[curr as usize].in_spin = false,
-            Op::Accept(task, _) if self.tasks[*task as usize].on_cpu => {
-                self.push(self.now + IPI_NS, Event::Poke(*task));
-            }
-            Op::Accept(task, _) if !self.model.is_runnable(*task) => {
-                self.cpus[cpu as usize].todo.push_back(Op::Wake(*task));
-            }
-            Op::End(task) => self.tasks[*task as usize].alive = false,
-            Op::Affinity(task, _) => {
-                let entry = &mut self.tasks[*task as usize];
-                entry.spec.cpus = Some(entry.coming.remove(0));
-            }
-            _ => {}
-        }
-    }
-
-    /// Takes note of what an operation has led to.
-    fn drain(&mut self, cpu: u32) {
-        loop {
-            let effects = OUTSIDE.with(|outside| std::mem::take(&mut *outside.effects.borrow_mut()));
-            if effects.is_empty() {
-                return;
-            }
-            for effect in effects {
-                self.apply(cpu, effect);
-            }
-        }
-    }
-
-    fn apply(&mut self, cpu: u32, effect: Effect) {
-        match effect {
-            Effect::Resched(to) if to == cpu => {}
-            Effect::Resched(to) => {
-                self.yield_kicks += u64::from(self.cpus[cpu as usize].why == "spin");
-                self.push(self.now + IPI_NS, Event::Resched(to));
-            }
-            Effect::Kick(from, to, flags) => {
-                self.cpus[from as usize].todo.push_back(Op::Kick(to, flags));
-                if from != cpu {
-                    self.push(self.now, Event::Resched(from));
-                }
-            }
-            Effect::Stopper(on, task) => self.push(self.now + IPI_NS, Event::Stopper(on, task)),
-            Effect::Switched(on, prev, next, on_rq) => self.switch(on, prev, next, on_rq),
-            Effect::Queued(task, dsq) => {
-                if dsq != u64::MAX {
-                    self.trace.event(self.now, cpu, "queued", task, dsq as u32, |text| {
-                        text.push_str(&format!("{} in {dsq:#x}", self.tasks[task as usize].spec.name));
-                    });
-                    let entry = &mut self.tasks[task as usize];
-                    if entry.waits_since.is_none() && !entry.on_cpu {
-                        entry.waits_since = Some(self.now);
-                    }
-                }
-            }
-            Effect::Timer(node, on, ns) => {
-                let generation = self.model.timer_generation(node);
-                self.push(self.now + ns.max(1), Event::Timer(on, node, generation));
-            }
-            Effect::Fault(text) => {
-                self.trace.event(self.now, cpu, "FAULT", 0, 0, |line| line.push_str(&text));
-                let kind = if text.contains("deadlock") { "deadlock" } else { "misuse" };
-                self.findings.add(kind, || text);
-                self.ended = true;
-            }
-        }
-    }
-
-    fn switch(&mut self, cpu: u32, prev: u32, next: u32, on_rq: bool) {
-        let now = self.now;
-        self.switches += 1;
-        if prev != NONE {
-            let came = self.cpus[cpu as usize].came;
-            self.trace.ran(cpu, prev, came, now);
-            let entry = &mut self.tasks[prev as usize];
-            entry.on_cpu = false;
-            entry.ran += now - came;
-            entry.waits_since = on_rq.then_some(now);
-        }
-        let slot = &mut self.cpus[cpu as usize];
-        slot.curr = next;
-        slot.since = now;
-        slot.came = now;
-        slot.idle_since = (next == NONE).then_some(now);
-        let why = slot.why;
-        self.trace.event(now, cpu, why, prev, next, |text| {
-            let name =
-                |task: u32| self.tasks.get(task as usize).map_or("idle", |task| task.spec.name.as_str());
-            text.push_str(&format!("{} -> {}", name(prev), name(next)));
-        });
-        if next == NONE {
-            return;
-        }
-        let entry = &mut self.tasks[next as usize];
-        if entry.on_cpu {
-            self.findings
-                .add("twice", || format!("{} runs on CPUs {} and {cpu}", entry.spec.name, entry.cpu));
-        }
-        if let Some(list) =
-            entry.spec.cpus.as_ref().filter(|list| !list.contains(&cpu) && entry.coming.is_empty())
-        {
-            let list = list.clone();
-            self.findings
-                .add("affinity", || format!("{} runs on CPU {cpu}, and may on {list:?}", entry.spec.name));
-        }
-        entry.on_cpu = true;
-        entry.cpu = cpu;
-        entry.overhead += SWITCH_NS;
-        if let Some(since) = entry.waits_since.take() {
-            entry.longest_wait = entry.longest_wait.max(now - since);
-        }
-        if let Some(woken) = entry.woken_at.take() {
-            entry.latencies.push(now - woken);
-        }
-        if entry.in_spin {
-            self.cpus[cpu as usize].todo.push_back(Op::Resumed);
         }
     }
 
@@ -942,81 +512,8 @@ impl World {
         }
     }
 
-    /// As the loader does (`Scheduler::prefer`).
-    fn prefer(&mut self, cpus: &[u32]) -> Result<()> {
-        let mut wanted = [0u64; MASK_WORDS];
-        let mut llcs = vec![0u32; self.host.llcs as usize];
-        for cpu in cpus {
-            wanted[*cpu as usize / 64] |= 1 << (cpu % 64);
-            llcs[(cpu / self.host.cpus.div_ceil(self.host.llcs)) as usize] += 1;
-        }
-        for (word, bits) in wanted.iter().enumerate() {
-            self.model.set::<u64>("wanted_cpus", word, *bits)?;
-        }
-        for (llc, n) in llcs.iter().enumerate() {
-            self.model.set::<u32>("llc_preferred", llc, *n)?;
-        }
-        self.model.set::<u32>("some_not_preferred", 0, u32::from(cpus.len() < self.host.cpus as usize))
-    }
-
-    fn change(&mut self, nth: usize) {
-        let change = self.changes[nth].clone();
-        match change {
-            Change::GroupWeight(group, weight) => {
-                self.groups[group].2 = weight;
-                self.enter(0, Op::GroupWeight(self.groups[group].0, weight));
-            }
-            Change::Bandwidth(group, period, quota) => {
-                self.groups[group].3 =
-                    if quota == u64::MAX { f64::INFINITY } else { quota as f64 / period as f64 };
-                self.enter(0, Op::Bandwidth(self.groups[group].0, period, quota));
-            }
-            Change::Affinity(task, cpus) => {
-                let mask = Box::new(mask_of(Some(&cpus), self.host.cpus));
-                self.tasks[task as usize].coming.push(cpus);
-                self.enter(0, Op::Affinity(task, mask));
-            }
-            Change::Weight(task, weight, policy) => {
-                self.tasks[task as usize].spec.weight = weight;
-                self.tasks[task as usize].spec.policy = policy;
-                self.enter(0, Op::Weight(task, weight, policy));
-            }
-            Change::Group(task, group) => {
-                self.tasks[task as usize].spec.group = Some(group);
-                self.enter(0, Op::Group(task, self.groups[group].0));
-            }
-            Change::Migration(task, disable) => self.model.migration(0, task, disable),
-            Change::End(task) => {
-                self.tasks[task as usize].ending = true;
-                if self.tasks[task as usize].on_cpu {
-                    let cpu = self.tasks[task as usize].cpu;
-                    if self.cpus[cpu as usize].busy.is_none() {
-                        self.act(cpu);
-                        self.pump(cpu);
-                    }
-                } else if !self.model.is_runnable(task) {
-                    self.wake_later(task, self.now + 1);
-                }
-            }
-            Change::Begin(spec) => {
-                self.task(*spec);
-            }
-            Change::BeginVm(spec) => {
-                self.vm(*spec);
-            }
-            Change::Yield(cpu) => self.enter(cpu, Op::Yield),
-            Change::DeviceIrq(cpu, task) => self.enter(cpu, Op::Accept(task, DEVICE_VECTOR)),
-            Change::Prefer(cpus) => {
-                if let Err(e) = self.prefer(&cpus) {
-                    self.findings.add("prefer", || e.to_string());
-                }
-                self.enter(0, Op::Prefer);
-            }
-        }
-    }
-
     /// What must hold at any time.
-    fn check(&mut self) {
+    pub(crate) fn check(&mut self) {
         let bounds = self.host.bounds.clone();
         let now = self.now;
         for task in &self.tasks {

@@ -190,7 +190,7 @@ fn a11() -> Option<String> {
 
 /// Of what was granted, no more comes back than was given.
 fn a12() -> Option<String> {
-    (1..20).find_map(|seed| {
+    (1..60).find_map(|seed| {
         let mut world = World::new(Host { seed, interleave: 6, pause_ns: 20_000, ..host(4, 1) }).unwrap();
         world.vm(VmSpec::new("a", 8, Pattern::Shootdown));
         world.vm(VmSpec::new("b", 8, Pattern::Lock));

@@ -2,6 +2,7 @@
 //! Random hosts on which nothing may go wrong. A host that does is run again by its seed:
 //! `OVERBOOK_FUZZ=SEED..SEED cargo test -p overbook-tunnel --release --test fuzz`.
 
+use overbook_tunnel::fuzz::LENGTH_NS;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -37,8 +38,8 @@ fn nothing_goes_wrong_on_random_hosts() {
 #[test]
 fn one_host() {
     let Some(seed) = std::env::var("OVERBOOK_TRACE").ok().and_then(|seed| seed.parse().ok()) else { return };
-    let mut world = overbook_tunnel::fuzz::world(seed, None, 0..100_000_000).unwrap();
-    world.run(100_000_000);
+    let mut world = overbook_tunnel::fuzz::world(seed, None, 0..LENGTH_NS).unwrap();
+    world.run(LENGTH_NS);
     world.trace.lines.iter().for_each(|line| println!("{line}"));
     world.report().findings.lines().iter().for_each(|line| println!("{line}"));
 }

@@ -9,11 +9,6 @@ fn the_scheduler_passes_all_trials() {
     for trial in TRIALS {
         let report = trial.run(None).unwrap();
         println!("{:<22} {:>9} events, {:>6} switches", trial.name, report.events, report.switches);
-        if std::env::var("SHOW").is_ok() {
-            for t in &report.tasks {
-                println!("    {} {:.4} {:.4?}", t.name, t.cpus, t.due);
-            }
-        }
         failed.extend(report.findings.lines().iter().map(|line| format!("{}: {line}", trial.name)));
     }
     assert!(failed.is_empty(), "{failed:#?}");

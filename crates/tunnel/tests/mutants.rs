@@ -34,7 +34,9 @@ fn child() {
             Ok(report) => report.findings.lines(),
             Err(error) => vec![format!("start: {error}")],
         };
-        if let Some(line) = lines.first() {
+        // What the kernel forbids says most.
+        let forbidden = lines.iter().find(|line| line.starts_with("misuse"));
+        if let Some(line) = forbidden.or(lines.first()) {
             println!("{VERDICT}{}: {line}", trial.name);
             return;
         }
@@ -84,7 +86,7 @@ fn try_mutant(mutant: &Mutant, folder: &Path) -> Option<String> {
     if let Some(line) = text.lines().find_map(|line| line.strip_prefix(VERDICT)) {
         return Some(line.to_string());
     }
-    let last = text.lines().filter_map(|line| line.split("trial: ").nth(1)).last().unwrap_or("start");
+    let last = text.lines().filter_map(|line| line.split("trial: ").nth(1)).next_back().unwrap_or("start");
     (!output.status.success()).then(|| format!("{last}: the process ends with {}", output.status))
 }
 

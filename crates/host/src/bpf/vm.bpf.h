@@ -143,8 +143,8 @@ static u32 find_vm(u32 pid)
 	place = vm - 1;
 	if (!bpf_map_update_elem(&vm_places, &pid, &place, BPF_NOEXIST))
 		return vm;
-	/* Another vCPU was discovered at the same time, and has made the entry; or there is one of a
-	 * process that had this pid before. */
+	/* Another vCPU was discovered at the same time, and has made the entry; or there is one of
+	 * a process that had this pid before. */
 	vmc = vm_ctx(vm);
 	vm = known_vm(pid);
 	if (!vm) {

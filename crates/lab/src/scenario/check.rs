@@ -8,8 +8,9 @@ impl Scenario {
     /// Everything that can be wrong with a file.
     pub(super) fn check(&self) -> Result<(), Mistake> {
         let host = &self.host;
-        range(&["host", "cpus"], host.cpus, 1, 16)?;
-        range(&["host", "smt"], host.smt, 1, 2)?;
+        let (most_cpus, most_threads) = if self.tunnel.is_some() { (1024, 8) } else { (16, 2) };
+        range(&["host", "cpus"], host.cpus, 1, most_cpus)?;
+        range(&["host", "smt"], host.smt, 1, most_threads)?;
         range(&["host", "memory_mb"], host.memory_mb, 512, 16384)?;
         range(&["host", "shift"], host.shift, 0, 6)?;
         range(&["host", "heartbeat_us"], host.heartbeat_us(), 0, 10_000)?;
@@ -42,6 +43,7 @@ impl Scenario {
             return mistake(&["seed"], "seed must be below 2^63".into());
         }
         self.check_layout()?;
+        self.check_tunnel()?;
         if let Some(guest) = &self.guest {
             guest.check(self.vms.len())?;
         }
@@ -54,14 +56,15 @@ impl Scenario {
                 "a machine that is a guest runs no guests: leave [guest] or [linux] out".into(),
             );
         }
-        if self.vms.is_empty() && self.guest.is_none() && self.linux.is_none() {
+        if self.vms.is_empty() && self.tasks.is_empty() && self.guest.is_none() && self.linux.is_none() {
             return mistake(&["vm"], "there is no VM: add a [[vm]] table".into());
         }
         for (i, vm) in self.vms.iter().enumerate() {
             self.check_vm(vm).map_err(|(keys, what)| (prefixed("vm", i, keys), what))?;
         }
-        if self.vms.iter().map(|vm| u64::from(vm.count) * u64::from(vm.vcpus)).sum::<u64>() > 1024 {
-            return mistake(&["vm"], "more than 1024 vCPUs in all would not end in a lifetime".into());
+        let most = if self.tunnel.is_some() { 16_384 } else { 1024 };
+        if self.vms.iter().map(|vm| u64::from(vm.count) * u64::from(vm.vcpus)).sum::<u64>() > most {
+            return mistake(&["vm"], format!("more than {most} vCPUs in all would not end in a lifetime"));
         }
         for (i, variant) in self.variants.iter().enumerate() {
             let twin = self.variants[..i].iter().any(|v| v.name == variant.name);
@@ -88,7 +91,7 @@ impl Scenario {
     }
 
     fn check_vm(&self, vm: &Vm) -> Result<(), Mistake> {
-        range(&["count"], vm.count, 1, 64)?;
+        range(&["count"], vm.count, 1, if self.tunnel.is_some() { 4096 } else { 64 })?;
         range(&["vcpus"], vm.vcpus, vm.pattern.min_vcpus(), 256)?;
         if vm.pattern.is_paired() && !vm.vcpus.is_multiple_of(2) {
             let what = format!("{} pairs its vCPUs, so vcpus must be even", vm.pattern.name());
@@ -216,7 +219,7 @@ fn like(name: &str) -> String {
 }
 
 /// Names end up in file names, cgroups and table headings.
-fn check_name(name: &str) -> Result<(), String> {
+pub(super) fn check_name(name: &str) -> Result<(), String> {
     let fine = |b: u8| b.is_ascii_alphanumeric() || b"-_.+".contains(&b);
     if name.is_empty() || name.len() > 32 || !name.bytes().all(fine) {
         return Err(format!("{name:?} is no name: use 1 to 32 letters, digits, or -_.+"));
@@ -241,7 +244,7 @@ pub(super) fn prefixed_table(table: &'static str, keys: Vec<Key>) -> Vec<Key> {
     std::iter::once(Key::Name(table)).chain(keys).collect()
 }
 
-fn prefixed(table: &'static str, nth: usize, keys: Vec<Key>) -> Vec<Key> {
+pub(super) fn prefixed(table: &'static str, nth: usize, keys: Vec<Key>) -> Vec<Key> {
     [Key::Name(table), Key::Nth(nth)].into_iter().chain(keys).collect()
 }
 

@@ -14,7 +14,7 @@ fn dpkg(root: &Path, arguments: &[&str]) -> String {
         .args(["--force-script-chrootless", "--force-depends"])
         .args(arguments)
         .output()
-        .unwrap();
+        .expect("dpkg runs: this is tried on Debian only");
     assert!(output.status.success(), "{}", text(&output));
     text(&output)
 }
@@ -80,7 +80,7 @@ fn the_package_works_under_systemd() {
     let older = older_than(&package, out.path());
     let cache = overbook_kernels::Cache::open_default().unwrap();
     let want = overbook_kernels::Want { series: Some("6.18".into()), ..Default::default() };
-    let kernel = overbook_kernels::resolve(&want, &cache, &mut |_| {}).unwrap();
+    let kernel = overbook_kernels::resolve(&want, &cache, &mut |_| {}).expect("a kernel is to be had");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../packaging/deb/try");
     let tried = Command::new(script)
         .args([&older, &package, &kernel.image, kernel.config.as_ref().unwrap()])
@@ -147,7 +147,7 @@ fn the_package_installs_and_goes_without_a_trace() {
         .arg(format!("--root={}", root.path().display()))
         .args(units.iter().map(|unit| Path::new("/").join(unit)))
         .output()
-        .unwrap();
+        .expect("systemd-analyze runs: `make setup` installs it");
     assert!(verified.status.success(), "{}", text(&verified));
 
     dpkg(root.path(), &["--remove", "overbook"]);

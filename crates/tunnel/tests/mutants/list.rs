@@ -151,12 +151,15 @@ pub const MUTANTS: &[Mutant] = &[
         "return !is_migration_disabled(p) && bpf_cpumask_test_cpu(cpu, p->cpus_ptr);",
         "return true;",
     ),
-    mutant(
-        "a victim outside the affinity",
-        "wake.bpf.h",
-        "llc_of(cpu) != llc || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||",
-        "llc_of(cpu) != llc ||",
-    ),
+    Mutant {
+        missed: Some("the kernel takes a CPU of the affinity instead, and the task preempts there"),
+        ..mutant(
+            "a victim outside the affinity",
+            "wake.bpf.h",
+            "llc_of(cpu) != llc || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||",
+            "llc_of(cpu) != llc ||",
+        )
+    },
     mutant(
         "a turn that is not charged",
         "main.bpf.c",
@@ -329,20 +332,28 @@ pub const MUTANTS: &[Mutant] = &[
         "\tif (next->prio < MAX_RT_PRIO)",
         "\tif (next->prio < 0)",
     ),
-    mutant(
-        "a bit that is lost between two CPUs",
-        "vm.bpf.h",
-        "\t__sync_fetch_and_or(&mask[bounded(id / 64, MASK_WORDS)], 1ull << (id & 63));",
-        "\tu64 *word = &mask[bounded(id / 64, MASK_WORDS)], was = *word;\n\n\tscx_bpf_now();\n\t*word = was | 1ull << (id & 63);",
-    ),
+    Mutant {
+        missed: Some("the bit comes back when the vCPU is queued next"),
+        ..mutant(
+            "a bit that is lost between two CPUs",
+            "vm.bpf.h",
+            "\t__sync_fetch_and_or(&mask[bounded(id / 64, MASK_WORDS)], 1ull << (id & 63));",
+            "\tu64 *word = &mask[bounded(id / 64, MASK_WORDS)], was = *word;\n\n\tvm_ctx(1);\n\t*word = was | 1ull << (id & 63);",
+        )
+    },
     mutant(
         "a count that is lost between two CPUs",
         "vm.bpf.h",
         "\t__sync_fetch_and_add(&vmc->nr_wanting, wants ? 1 : -1);",
-        "\tu32 was = vmc->nr_wanting;\n\n\tscx_bpf_now();\n\tvmc->nr_wanting = was + (wants ? 1 : -1);",
+        "\tu32 was = vmc->nr_wanting;\n\n\tvm_ctx(1);\n\tvmc->nr_wanting = was + (wants ? 1 : -1);",
     ),
     mutant("a sleeper that still wants to run", "main.bpf.c", "\t\tvcpu_wants(taskc, false);\n", ""),
-    mutant("a turn that was given up, for ever", "place.bpf.h", "\ttaskc->gave_up = false;\n", ""),
+    Mutant {
+        missed: Some(
+            "whoever spins is queued a slice later each time: that costs it no time, and others none",
+        ),
+        ..mutant("a turn that was given up, for ever", "place.bpf.h", "\ttaskc->gave_up = false;\n", "")
+    },
     mutant(
         "a class that is never overdue",
         "dispatch.bpf.h",

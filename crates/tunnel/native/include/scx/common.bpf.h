@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * scx's header, with what only BPF has replaced by the model's: helpers are calls into bpf.c, and constants of
- * sched_ext, which a loader fills in, are the kernel's own.
+ * scx's header, with what only BPF has replaced by the model's: helpers are calls into bpf.c, and
+ * constants of sched_ext, which a loader fills in, are the kernel's own.
  */
 
 /* Used within the header itself. Macros with arguments do not touch the helpers' declarations. */

@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Programs that may take long: whoever waits hears every few seconds that something happens.
+
+use anyhow::{Context, Result, bail};
+use std::fs::File;
+use std::io::{Read, Seek};
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+/// Time between two words.
+const EVERY: Duration = Duration::from_secs(5);
+
+/// Runs a program to its end and gives its output.
+///
+/// # Errors
+/// It cannot be run, or fails: the line in which it says why.
+pub(crate) fn output(command: &mut Command) -> Result<String> {
+    output_with(command, EVERY, &mut |_| {})
+}
+
+/// Like [`output`], and calls `tick` with the seconds that have passed, now and then.
+///
+/// # Errors
+/// As [`output`].
+pub(crate) fn output_watched(command: &mut Command, tick: &mut dyn FnMut(u64)) -> Result<String> {
+    output_with(command, EVERY, tick)
+}
+
+fn output_with(command: &mut Command, every: Duration, tick: &mut dyn FnMut(u64)) -> Result<String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    // Files, as nobody reads while it runs.
+    let (out, err) = (scratch()?, scratch()?);
+    let mut child = command
+        .stdin(Stdio::null())
+        .stdout(out.try_clone().context("cannot share a temporary file")?)
+        .stderr(err.try_clone().context("cannot share a temporary file")?)
+        .spawn()
+        .with_context(|| format!("cannot run {program}, which fetching a kernel needs: install it (packages apt, dpkg, kmod), or give --kernel and --modules"))?;
+    let start = Instant::now();
+    let mut next = every;
+    let status = loop {
+        if let Some(status) = child.try_wait().with_context(|| format!("cannot wait for {program}"))? {
+            break status;
+        }
+        sleep(Duration::from_millis(20));
+        if start.elapsed() >= next {
+            next += every;
+            tick(start.elapsed().as_secs());
+        }
+    };
+    let text = read(out)?;
+    if !status.success() {
+        let message = read(err)? + &text;
+        let line =
+            message.lines().find(|l| l.starts_with("E:") || l.contains("rror")).or(message.lines().last());
+        bail!("{program}: {}", line.unwrap_or("failed without a word").trim());
+    }
+    Ok(text)
+}
+
+fn scratch() -> Result<File> {
+    tempfile::tempfile().context("cannot make a temporary file: is the disk full? TMPDIR names another place")
+}
+
+fn read(mut file: File) -> Result<String> {
+    let mut bytes = Vec::new();
+    file.rewind().and_then(|()| file.read_to_end(&mut bytes)).context("cannot read a temporary file")?;
+    Ok(String::from_utf8_lossy(&bytes).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", script]);
+        command
+    }
+
+    #[test]
+    fn output_is_given_and_reasons_are_found() {
+        assert_eq!(output(&mut shell("echo a; echo b >&2")).unwrap(), "a\n");
+        let why = output(&mut shell("echo W: x >&2; echo E: no such thing >&2; exit 100")).unwrap_err();
+        assert_eq!(why.to_string(), "sh: E: no such thing");
+        let why = output(&mut shell("exit 1")).unwrap_err();
+        assert_eq!(why.to_string(), "sh: failed without a word");
+        let why = output(&mut Command::new("/nonexistent/apt-get")).unwrap_err().to_string();
+        assert!(why.starts_with("cannot run /nonexistent/apt-get") && why.contains("--kernel"), "{why}");
+    }
+
+    #[test]
+    fn whoever_waits_hears_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let seen = dir.path().join("seen");
+        // It ends only after it was told of.
+        let mut command = shell(&format!("until [ -e {} ]; do sleep 0.01; done", seen.display()));
+        let mut ticks = 0;
+        let mut tick = |_| {
+            ticks += 1;
+            std::fs::write(&seen, "").unwrap();
+        };
+        output_with(&mut command, Duration::from_millis(1), &mut tick).unwrap();
+        assert!(ticks > 0);
+    }
+}

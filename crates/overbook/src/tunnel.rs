@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook tunnel`.
+
+use anyhow::{Context, Result, bail};
+use clap::{Args, Subcommand};
+use overbook_host::output::Stdout;
+use overbook_report::table;
+use overbook_tunnel::{agree, picture, scene, show};
+use std::io::Write;
+use std::ops::Range;
+use std::path::PathBuf;
+
+#[derive(Subcommand)]
+pub enum Tunnel {
+    /// Run scenarios, print who had what, and fail if something that must hold does not
+    Run(Run),
+    /// Compare results of `overbook lab run` with what the tunnel says of the same scenarios
+    Agree {
+        /// JSON files that the lab wrote
+        #[arg(required = true)]
+        results: Vec<PathBuf>,
+    },
+}
+
+#[derive(Args)]
+pub struct Run {
+    /// Scenario files
+    #[arg(required = true)]
+    scenarios: Vec<PathBuf>,
+    /// Seed, instead of the scenario's
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Measured window in seconds before dilation, instead of the scenario's
+    #[arg(long, value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Run this variant, instead of the first that is Overbook's
+    #[arg(long)]
+    variant: Option<String>,
+    /// Set a variable of the scheduler, as in `slice_ns=2000000`
+    #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
+    set: Vec<(String, u64)>,
+    /// Print what happened in this window, in ms since the start: who ran where, and why
+    #[arg(long, value_name = "FROM..TO", value_parser = window)]
+    trace: Option<Range<u64>>,
+    /// Draw who ran where, in the window of --trace or the first 100 ms of the measured one
+    #[arg(long, value_name = "FILE.svg|.html")]
+    picture: Option<PathBuf>,
+    /// Print everything as one line of JSON per scenario
+    #[arg(long)]
+    json: bool,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.001..=3600.0).contains(&seconds) => Ok(seconds),
+        _ => Err("give seconds, 0.001 to 3600".into()),
+    }
+}
+
+fn pair(text: &str) -> Result<(String, u64), String> {
+    let pair =
+        text.split_once('=').and_then(|(key, value)| Some((key.trim().into(), value.trim().parse().ok()?)));
+    pair.ok_or_else(|| "give a variable and a number, such as slice_ns=2000000".into())
+}
+
+fn window(text: &str) -> Result<Range<u64>, String> {
+    let ns =
+        |ms: &str| ms.parse::<f64>().ok().filter(|ms| (0.0..1e9).contains(ms)).map(|ms| (ms * 1e6) as u64);
+    let window = text.split_once("..").and_then(|(from, to)| Some(ns(from)?..ns(to)?));
+    window
+        .filter(|window| window.start < window.end)
+        .ok_or_else(|| "give two times in ms, such as 100..105.5".into())
+}
+
+impl Tunnel {
+    pub fn run(&self) -> Result<()> {
+        match self {
+            Tunnel::Run(run) => run.run(),
+            Tunnel::Agree { results } => compare(results),
+        }
+    }
+}
+
+fn compare(results: &[PathBuf]) -> Result<()> {
+    let mut rows = Vec::new();
+    for file in results {
+        let (scenario, figures) = agree::figures(file)?;
+        rows.extend(figures.iter().map(|figure| agree::row(&scenario, figure)));
+    }
+    let table = table::plain(&["scenario", "of", "figure", "lab", "tunnel", "error"], 3, rows);
+    writeln!(Stdout, "{table}")?;
+    Ok(())
+}
+
+impl Run {
+    fn run(&self) -> Result<()> {
+        if self.picture.is_some() && self.scenarios.len() > 1 {
+            bail!("a picture is of one scenario: name one file");
+        }
+        // All mistakes in files come before the first is run.
+        let scenarios = self.scenarios.iter().map(|file| scene::read(file)).collect::<Result<Vec<_>>>()?;
+        let mut broken = Vec::new();
+        for (file, scenario) in self.scenarios.iter().zip(&scenarios) {
+            let name = file.display();
+            let found = self.one(scenario).with_context(|| name.to_string())?;
+            if !found.is_empty() {
+                broken.push(format!("{name}: {}", found.join("; ")));
+            }
+        }
+        match broken.is_empty() {
+            true => Ok(()),
+            false => bail!("what must hold does not: {}", broken.join("; ")),
+        }
+    }
+
+    /// Runs a scenario; returns what was found wrong.
+    fn one(&self, scenario: &overbook_lab::Scenario) -> Result<Vec<String>> {
+        let settle = scenario.measure.settle_seconds * scenario.host.dilation * 1e9;
+        let default = settle as u64..settle as u64 + 100_000_000;
+        let traced = self.trace.clone().or(self.picture.is_some().then_some(default)).unwrap_or(0..0);
+        let options = scene::Options {
+            seed: self.seed,
+            seconds: self.seconds,
+            set: self.set.clone(),
+            variant: self.variant.clone(),
+            traced: traced.clone(),
+        };
+        let mut scene = scene::build(scenario, &options)?;
+        let report = scene.run();
+        let mut out = std::io::BufWriter::new(Stdout);
+        if self.trace.is_some() && !self.json {
+            for line in &scene.world.trace.lines {
+                writeln!(out, "{line}")?;
+            }
+        }
+        match self.json {
+            true => writeln!(out, "{}", show::json(&report))?,
+            false => {
+                writeln!(
+                    out,
+                    "{}\n{}\n{}",
+                    scenario.title,
+                    show::table(&scene, &report),
+                    show::summary(&report)
+                )?;
+            }
+        }
+        for line in report.findings.lines().iter().filter(|_| !self.json) {
+            writeln!(out, "BROKEN {line}")?;
+        }
+        out.flush()?;
+        if let Some(file) = &self.picture {
+            let svg = picture::svg(&scene, &scenario.title, &traced)?;
+            let page = file.extension().is_some_and(|extension| extension == "html");
+            let text = if page { picture::html(&svg, &scenario.title) } else { svg };
+            std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+        }
+        Ok(report.findings.lines())
+    }
+}

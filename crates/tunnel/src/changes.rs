@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What is changed while a host runs.
+
+use crate::model::MASK_WORDS;
+use crate::ops::Op;
+use crate::world::{Change, DEVICE_VECTOR, World, mask_of};
+use anyhow::Result;
+
+impl World {
+    /// As the loader does (`Scheduler::prefer`).
+    fn prefer(&mut self, cpus: &[u32]) -> Result<()> {
+        let mut wanted = [0u64; MASK_WORDS];
+        let mut llcs = vec![0u32; self.host.llcs as usize];
+        for cpu in cpus {
+            wanted[*cpu as usize / 64] |= 1 << (cpu % 64);
+            llcs[(cpu / self.host.cpus.div_ceil(self.host.llcs)) as usize] += 1;
+        }
+        for (word, bits) in wanted.iter().enumerate() {
+            self.model.set::<u64>("wanted_cpus", word, *bits)?;
+        }
+        for (llc, n) in llcs.iter().enumerate() {
+            self.model.set::<u32>("llc_preferred", llc, *n)?;
+        }
+        self.model.set::<u32>("some_not_preferred", 0, u32::from(cpus.len() < self.host.cpus as usize))
+    }
+
+    pub(crate) fn change(&mut self, nth: usize) {
+        let change = self.changes[nth].clone();
+        match change {
+            Change::GroupWeight(group, weight) => {
+                self.groups[group].2 = weight;
+                self.enter(0, Op::GroupWeight(self.groups[group].0, weight));
+            }
+            Change::Bandwidth(group, period, quota) => {
+                self.groups[group].3 =
+                    if quota == u64::MAX { f64::INFINITY } else { quota as f64 / period as f64 };
+                self.enter(0, Op::Bandwidth(self.groups[group].0, period, quota));
+            }
+            Change::Affinity(task, cpus) => {
+                let mask = Box::new(mask_of(Some(&cpus), self.host.cpus));
+                self.tasks[task as usize].coming.push(cpus);
+                self.enter(0, Op::Affinity(task, mask));
+            }
+            Change::Weight(task, weight, policy) => {
+                self.tasks[task as usize].spec.weight = weight;
+                self.tasks[task as usize].spec.policy = policy;
+                self.enter(0, Op::Weight(task, weight, policy));
+            }
+            Change::Group(task, group) => {
+                self.tasks[task as usize].spec.group = Some(group);
+                self.enter(0, Op::Group(task, self.groups[group].0));
+            }
+            Change::Migration(task, disable) => self.model.migration(0, task, disable),
+            Change::End(task) => {
+                self.tasks[task as usize].ending = true;
+                if self.tasks[task as usize].on_cpu {
+                    let cpu = self.tasks[task as usize].cpu;
+                    if self.cpus[cpu as usize].busy.is_none() {
+                        self.act(cpu);
+                        self.pump(cpu);
+                    }
+                } else if !self.model.is_runnable(task) {
+                    self.wake_later(task, self.now + 1);
+                }
+            }
+            Change::Begin(spec) => {
+                self.task(*spec);
+            }
+            Change::BeginVm(spec) => {
+                self.vm(*spec);
+            }
+            Change::Yield(cpu) => self.enter(cpu, Op::Yield),
+            Change::DeviceIrq(cpu, task) => self.enter(cpu, Op::Accept(task, DEVICE_VECTOR)),
+            Change::Prefer(cpus) => {
+                if let Err(e) = self.prefer(&cpus) {
+                    self.findings.add("prefer", || e.to_string());
+                }
+                self.enter(0, Op::Prefer);
+            }
+        }
+    }
+}
