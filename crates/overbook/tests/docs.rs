@@ -99,3 +99,31 @@ fn links_of_the_docs_lead_somewhere() {
         }
     }
 }
+
+/// The README's figures are those of the files that are checked in with it, and one command prints them.
+#[test]
+fn figures_of_the_readme_are_those_of_its_files() {
+    let dir = root().join("docs/results/make-lab");
+    let names = ["lock", "ipi", "compute"].map(|name| format!("{name}-2to1.json"));
+    let files = names.map(|name| dir.join(name).to_string_lossy().into_owned());
+    let words: Vec<&str> =
+        ["lab", "show", "--markdown"].into_iter().chain(files.iter().map(String::as_str)).collect();
+    let (fine, table) = overbook(&words, &root());
+    assert!(fine, "{table}");
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    assert!(readme.contains(&table), "README.md lacks this table:\n{table}");
+    let locks = overbook_report::json::read(&dir.join("lock-2to1.json")).unwrap();
+    let counter = |what: &str| {
+        let name = format!("overbook: VMs {what}");
+        let value = overbook_report::summary::host_counter(&locks, "overbook", &name);
+        overbook_report::format::counter(&name, value)
+    };
+    let (asked, delivered, gave_up) = (counter("asked"), counter("delivered"), counter("gave up"));
+    for sentence in [
+        format!("KVM asked for {asked} yields"),
+        format!("Overbook delivered {delivered} to"),
+        format!("{gave_up} times the spinner just gave up"),
+    ] {
+        assert!(readme.contains(&sentence), "README.md lacks {sentence:?}");
+    }
+}

@@ -26,7 +26,8 @@ const OF_BOUND: Column = column(
 );
 const RATIO: Column = column(
     "ratio [95 %]",
-    "work against the baseline's in the same boot; in brackets where it lies with 95 % confidence (paired bootstrap)",
+    "work against the baseline's in the same boot; in brackets the 95 % interval of its repetitions (paired bootstrap): \
+     another build may lie elsewhere",
     ratio,
 );
 

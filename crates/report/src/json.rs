@@ -16,7 +16,8 @@ pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
         if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
             return std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
         }
-        let mut file = tempfile::NamedTempFile::new_in(dir)?;
+        // Its name says nothing to anybody.
+        let mut file = tempfile::NamedTempFile::new_in(dir).map_err(|e| std::io::Error::from(e.kind()))?;
         file.write_all(text.as_bytes())?;
         // A temporary file is private; a report is not.
         use std::os::unix::fs::PermissionsExt;

@@ -95,9 +95,16 @@ pub fn examples(page: &str) -> &'static [Example] {
             ("List them", "overbook lab kernels"),
             ("Fetch the newest of two series first", "overbook lab kernels --fetch 6.18 --fetch 7.2"),
         ],
-        "overbook-lab-show" => {
-            &[("All tables of a result", "overbook -v lab show lab-results/lock-2to1.json")]
-        }
+        "overbook-lab-show" => &[
+            (
+                "The result of a run again, with all its tables",
+                "overbook lab show -v lab-results/lock-2to1.json",
+            ),
+            (
+                "As a table for documents",
+                "overbook lab show --markdown lab-results/lock-2to1.json lab-results/ipi-2to1.json",
+            ),
+        ],
         "overbook-tunnel" | "overbook-tunnel-run" => &[(
             "256 CPUs and 2,000 vCPUs, with a picture of who ran where",
             "overbook tunnel run /usr/share/overbook/scenarios/tunnel/large.toml --picture large.svg",
@@ -143,7 +150,7 @@ pub fn files(page: &str) -> Vec<File> {
         "overbook-lab-run" | "overbook-lab-check" => {
             ("/usr/share/doc/overbook/docs/scenarios.md", "What stands in a scenario.")
         }
-        "overbook-lab-compare" => {
+        "overbook-lab-compare" | "overbook-lab-show" => {
             ("/usr/share/doc/overbook/docs/report-schema.md", "What stands in a JSON report.")
         }
         page if page.starts_with("overbook-tunnel") => {
@@ -168,10 +175,15 @@ pub fn also(page: &str) -> &'static [&'static str] {
         "overbook-report" => &["overbook-top(1)", "overbook-host(1)"],
         "overbook-top" => &["overbook-report(1)", "overbook-host(1)"],
         "overbook-bench" => &["overbook-lab-run(1)"],
-        "overbook-lab-run" => {
-            &["overbook-lab-check(1)", "overbook-lab-compare(1)", "overbook-lab-kernels(1)"]
+        "overbook-lab-run" => &[
+            "overbook-lab-check(1)",
+            "overbook-lab-show(1)",
+            "overbook-lab-compare(1)",
+            "overbook-lab-kernels(1)",
+        ],
+        "overbook-lab-check" | "overbook-lab-compare" | "overbook-lab-kernels" | "overbook-lab-show" => {
+            &["overbook-lab-run(1)"]
         }
-        "overbook-lab-check" | "overbook-lab-compare" | "overbook-lab-kernels" => &["overbook-lab-run(1)"],
         "overbook-lab-observe" => &["overbook-report(1)", "overbook-top(1)"],
         "overbook-lab-soak" => &["overbook-host(1)"],
         "overbook-lab-guest" => &["overbook-guest(1)"],

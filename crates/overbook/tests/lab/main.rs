@@ -212,7 +212,7 @@ fn wait_for_machine(parent: &mut Child) -> Pid {
 #[test]
 fn interruption_keeps_what_has_ended_and_leaves_nothing_else_behind() {
     let (dir, tmp) = (TempDir::new().unwrap(), TempDir::new().unwrap());
-    let mut child = started(&dir, &tmp, &[computing(&dir, "short.toml", 0.02)]);
+    let mut child = started(&dir, &tmp, &[computing(&dir, "short.toml", 0.05)]);
     let machine = wait_for_machine(&mut child);
     let (short, page) = (dir.path().join("out/short.json"), dir.path().join("out/report.html"));
     while !(short.exists() && page.exists()) {
