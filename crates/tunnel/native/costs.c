@@ -146,6 +146,7 @@ void tun_atomic(const volatile void *at)
 {
 	struct tun_cost *cost;
 
+	may_dwell("atomic");
 	point();
 	if (!counting)
 		return;

@@ -67,12 +67,17 @@ void tun_dwell(const char *kfunc)
 	dwell = kfunc;
 }
 
+void may_dwell(const char *kfunc)
+{
+	if (dwell && interleave && !strcmp(dwell, kfunc))
+		calls.dwell();
+}
+
 /* Counts a kfunc that may be called anywhere. */
 static void counted(const char *kfunc)
 {
 	tun_count_kfunc(kfunc);
-	if (dwell && interleave && !strcmp(dwell, kfunc))
-		calls.dwell();
+	may_dwell(kfunc);
 	point();
 }
 

@@ -249,6 +249,9 @@ const char *tun_whose(const void *at, u32 *offset);
 /* glue.c */
 const char *glue_mask(const void *at);
 
+/* Interrupts the program for long if that is wanted of this kfunc, or of atomics ("atomic"). */
+void may_dwell(const char *kfunc);
+
 /* costs.c */
 void tun_count_call(const char *name);
 void tun_count_kfunc(const char *name);

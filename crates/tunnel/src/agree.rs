@@ -144,7 +144,8 @@ fn bound(scenario: &Scenario, vm: &Vm, share_cpus: f64, ips: f64) -> Result<f64>
 /// # Errors
 /// It cannot be read, has no run under Overbook, or its scenario is none for the tunnel.
 pub fn figures(file: &Path) -> Result<(String, Vec<Figure>)> {
-    let text = std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+    let text =
+        overbook_report::json::read_text(file).with_context(|| format!("cannot read {}", file.display()))?;
     let lab: Lab = serde_json::from_str(&text)
         .with_context(|| format!("{} is no result of `overbook lab run`", file.display()))?;
     let name = lab.scenario.name.clone();

@@ -465,7 +465,7 @@ fn tickets(object: Option<Vec<u8>>) -> Result<Report> {
 }
 
 fn barriers(object: Option<Vec<u8>>) -> Result<Report> {
-    two_vms(object, Pattern::Barrier, 1600.0)
+    two_vms(object, Pattern::Barrier, 400.0)
 }
 
 fn ipis(object: Option<Vec<u8>>) -> Result<Report> {
