@@ -50,7 +50,7 @@ lint:
 fresh: setup
 	@setpriv --pdeathsig TERM tools/fresh
 
-## As much of that as CI has time for.
+## A shorter form of that: set-up, linters, ring 1 and two lab tests.
 fresh-quick: setup
 	@setpriv --pdeathsig TERM tools/fresh --quick
 
