@@ -56,18 +56,18 @@ void switch_rq_lock(u32 from, u32 to)
 	rq_lock(to);
 }
 
-static void double_rq_lock(u32 a, u32 b)
+void double_rq_lock(u32 a, u32 b)
 {
 	rq_lock(a < b ? a : b);
 	if (a != b)
 		rq_lock(a < b ? b : a);
 }
 
-static void double_rq_unlock(u32 a, u32 b)
+void double_rq_unlock(u32 a, u32 b)
 {
-	rqs[a].owner = 0;
-	rqs[b].owner = 0;
-	point();
+	if (b != a)
+		rq_unlock(b);
+	rq_unlock(a);
 }
 
 void resched_curr(struct tun_rq *rq)
@@ -108,11 +108,6 @@ void deactivate(struct tun_rq *rq, struct tun_task *p, u64 flags, bool migrating
 bool may_migrate(const struct tun_task *p)
 {
 	return p->t.nr_cpus_allowed > 1 && !p->t.migration_disabled;
-}
-
-static bool is_higher(const struct tun_task *p)
-{
-	return p && p->class == CLASS_RT;
 }
 
 /* pick_next_task(). The runqueue is locked; its lock may be dropped meanwhile. */

@@ -43,11 +43,6 @@ void update_idle(u32 cpu, bool idle)
 		OP(update_idle, MAY_REST, (s32)cpu, cpu, idle, 0);
 }
 
-bool cpu_is_idle(u32 cpu)
-{
-	return !rqs[cpu].curr && !rqs[cpu].local.nr;
-}
-
 static bool test_and_clear(u32 cpu)
 {
 	u32 i;

@@ -168,16 +168,9 @@ again:
 	other = &rqs[p->cpu];
 	if (rq->nr_running == 1 && other->nr_running == 1)
 		return -ESRCH;
-	if (rq == other) {
-		rq_lock(rq->id);
-	} else {
-		rq_lock(rq->id < other->id ? rq->id : other->id);
-		rq_lock(rq->id < other->id ? other->id : rq->id);
-	}
+	double_rq_lock(rq->id, other->id);
 	if (p->cpu != other->id) {
-		rq_unlock(rq->id);
-		if (other != rq)
-			rq_unlock(other->id);
+		double_rq_unlock(rq->id, other->id);
 		goto again;
 	}
 	if (curr->class == p->class && !p->on_cpu && p->on_rq && rq->curr == curr) {
@@ -185,9 +178,7 @@ again:
 		if (yielded && rq != other)
 			resched_curr(other);
 	}
-	if (other != rq)
-		rq_unlock(other->id);
-	rq_unlock(rq->id);
+	double_rq_unlock(rq->id, other->id);
 	if (yielded) {
 		rq_lock(rq->id);
 		if (rq->curr == curr)

@@ -208,6 +208,9 @@ static inline bool mask_has(const struct cpumask *mask, u32 cpu)
 void begin_outside(void);
 void rq_lock(u32 cpu);
 void rq_unlock(u32 cpu);
+/* Two at a time, in the order of CPUs; they may be one. */
+void double_rq_lock(u32 a, u32 b);
+void double_rq_unlock(u32 a, u32 b);
 /* Swaps one runqueue's lock for another's. */
 void switch_rq_lock(u32 from, u32 to);
 void resched_curr(struct tun_rq *rq);
@@ -260,7 +263,6 @@ void tun_count_step(void);
 
 /* idle.c */
 void update_idle(u32 cpu, bool idle);
-bool cpu_is_idle(u32 cpu);
 
 /* group.c */
 extern struct tun_group *root_group;
