@@ -50,7 +50,7 @@ lint:
 fresh: setup
 	@setpriv --pdeathsig TERM tools/fresh
 
-## A shorter form of that: set-up, linters, ring 1 and two lab tests.
+## As much of that as CI has time for.
 fresh-quick: setup
 	@setpriv --pdeathsig TERM tools/fresh --quick
 
