@@ -58,19 +58,13 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 11] = [
+const HOST: [Column<HostStats>; 9] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", |s| s.queued_llc + s.queued_cpu + s.queued_idle),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
     ("overbook_host_turns_extended", "turns extended, since nobody waited who was due earlier", |s| s.keep),
     ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
     ("overbook_host_plain_yields", "yields without a target", |s| s.plain_yield),
-    ("overbook_host_gang_picks", "vCPUs picked since siblings of theirs run", |s| s.gang),
-    (
-        "overbook_host_vcpus_shared",
-        "times that a vCPU was placed with a share of siblings that do not want to run",
-        |s| s.shared,
-    ),
     ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),
     (
         "overbook_host_in_rcu",
@@ -80,20 +74,20 @@ const HOST: [Column<HostStats>; 11] = [
     ("overbook_host_idle_overdue", "SCHED_IDLE tasks that went before others", |s| s.idle_overdue),
 ];
 
-const VM: [Column<VmStats>; 12] = [
+const VM: [Column<VmStats>; 10] = [
     ("overbook_vm_yields_asked", "directed yields that KVM asked for", |s| s.asked),
     ("overbook_vm_yields_delivered", "nominated vCPUs that ran next on the yielder's CPU", |s| s.delivered),
-    ("overbook_vm_yields_refused", "targets that were not queued or not allowed there", |s| s.refused),
-    ("overbook_vm_yields_passed_over", "nominated vCPUs that the rule let wait", |s| s.passed_over),
+    ("overbook_vm_yields_passed_over", "nominated vCPUs that had gone when the yielder left its CPU", |s| {
+        s.passed_over
+    }),
     ("overbook_vm_yields_same_queue", "targets in the queue of the yielder's CPU", |s| s.same_queue),
     ("overbook_vm_yields_other_queue", "targets in another queue", |s| s.other_queue),
     ("overbook_vm_spins_unheard", "spins for which KVM found nobody to yield to", |s| s.unheard),
     (
         "overbook_vm_spins_awaited",
-        "spinners that went on, as the receiver of their IPI has just handled it (or runs, with --answer-us)",
+        "spinners that went on, as the receiver of their IPI has just handled it",
         |s| s.awaited,
     ),
-    ("overbook_vm_spins_stayed", "spinners that went on for a moment (--stay-us)", |s| s.stayed),
     ("overbook_vm_spins_gave_up", "spinners that gave up their turn", |s| s.gave_up),
     ("overbook_vm_ipis", "IPIs between vCPUs that were seen", |s| s.ipis),
     ("overbook_vm_eois", "ends of interrupts that were seen", |s| s.eois),
@@ -108,11 +102,8 @@ const VM_TIMES: [Column<VmStats>; 5] = [
     ("overbook_vm_yield_wait", "time from a yield until its target ran", |s| s.wait_ns),
 ];
 
-const TIER: [Column<TierStats>; 3] = [
-    ("overbook_vm_tier_tried", "targets chosen instead of KVM's", |s| s.tried),
-    ("overbook_vm_tier_delivered", "targets that ran next", |s| s.delivered),
-    ("overbook_vm_tier_useful", "targets after which the spinner made progress", |s| s.useful),
-];
+const TIER: [Column<TierStats>; 1] =
+    [("overbook_vm_tier_delivered", "targets that ran next", |s| s.delivered)];
 
 const GUEST: [Column<GuestStats>; 9] = [
     ("overbook_guest_samples", "periods of the steal monitor", |s| s.samples),
@@ -145,7 +136,7 @@ impl Collector for Counted {
 }
 
 fn host(stats: &HostStats, to: &mut DescriptorEncoder) -> fmt::Result {
-    let labels = [("yield_policy", stats.yield_policy.as_str()), ("visible", stats.visible.as_str())];
+    let labels = [("settings", stats.settings.as_str()), ("visible", stats.visible.as_str())];
     let mut family = to.encode_descriptor("overbook_host", "the host scheduler", None, MetricType::Gauge)?;
     ConstGauge::new(1u64).encode(family.encode_family(&labels)?)?;
     for (name, help, of) in HOST {
@@ -269,11 +260,10 @@ mod tests {
 
     /// A host with a VM whose name needs escaping.
     fn host_stats() -> HostStats {
-        let tiers =
-            BTreeMap::from([("receiver".to_string(), TierStats { tried: 3, delivered: 2, useful: 1 })]);
+        let tiers = BTreeMap::from([("receiver".to_string(), TierStats { delivered: 2 })]);
         let vm = VmStats { name: "web \"1\"\\".into(), run_ns: 2_500_000_000, tiers, ..VmStats::default() };
         HostStats {
-            yield_policy: "handoff".into(),
+            settings: "slice-us=3000".into(),
             direct: 7,
             vms: BTreeMap::from([(42, vm)]),
             ..HostStats::default()

@@ -14,7 +14,6 @@ mod ffi {
     include!(concat!(env!("OUT_DIR"), "/policy.rs"));
 }
 
-pub mod gang;
 pub mod relations;
 pub mod steal;
 
@@ -61,8 +60,6 @@ pure! {
     deboost_baseline = ovb_deboost_baseline(gran: u64, nr_queued: u32) -> u64;
     /// `weight.h`: what a member of `weight` has of a group's effective weight.
     effective = ovb_effective(effective: u32, weight: u32, total: u32) -> u32;
-    /// `weight.h`: a vCPU's effective weight if its VM of `vcpus` keeps its share though `wanting` of them run.
-    vm_share = ovb_vm_share(effective: u32, vcpus: u32, wanting: u32) -> u32;
     /// `weight.h`: real time as virtual time at an effective weight.
     weighted_effective = ovb_weighted_effective(ns: u64, effective: u32) -> u64;
     /// `credit.h`: lag that a credited target ends with.
@@ -77,11 +74,7 @@ pure! {
     handoff_price = ovb_handoff_price(grant: u64, least: u64, aside: u32) -> u64;
     /// `handoff.h`: nonzero if who runs on such a grant is in overtime.
     handoff_overtime = ovb_handoff_overtime(left: u64, least: u64, overtime: u32) -> u32;
-    /// `request.h`: mean burst of a task after one more.
-    burst = ovb_burst(mean: u64, ran: u64, slice: u64) -> u64;
-    /// `request.h`: ns that a task asks for.
-    request = ovb_request(mean: u64, ran: u64, slice: u64) -> u64;
-    /// `stay.h`: members of a set.
+    /// `math.h`: members of a set.
     popcount = ovb_popcount(bits: u64) -> u32;
     /// `proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
     share = ovb_share(weight: u32, total: u32) -> u32;
@@ -97,12 +90,6 @@ pub fn forfeit(place: &mut Place, now: u64, weighted_slice: u64) -> bool {
 pub fn strict_accepts(target: u64, rival: u64, gran: u64) -> bool {
     // SAFETY: as in `pure!`.
     unsafe { ffi::ovb_strict_accepts(target, rival, gran) != 0 }
-}
-
-/// `stay.h`: whether a VM that runs so many vCPUs is within its share.
-pub fn stay_within_share(running: u32, vcpus: u32, cpus: u32, queued: u32) -> bool {
-    // SAFETY: as in `pure!`.
-    unsafe { ffi::ovb_stay_within_share(running, vcpus, cpus, queued) != 0 }
 }
 
 /// `handoff.h`: who pays for `used` ns of a grant.

@@ -4,9 +4,9 @@
 use crate::ffi;
 
 pub use ffi::{
-    OVB_RELATION_MANY, OVB_RELATION_SLOTS, OVB_TIERS_ALL, OVB_WINDOW_MIN_NS, OVB_WINDOW_NS,
-    ovb_candidate as Candidate, ovb_inbox as Inbox, ovb_ipi_slot as IpiSlot, ovb_relation as Relation,
-    ovb_relations as Relations, ovb_response as Response, ovb_tier_OVB_TIER_CHAINED as OVB_TIER_CHAINED,
+    OVB_RELATION_MANY, OVB_RELATION_SLOTS, OVB_TIERS_ALL, OVB_WINDOW_NS, ovb_candidate as Candidate,
+    ovb_inbox as Inbox, ovb_ipi_slot as IpiSlot, ovb_relation as Relation, ovb_relations as Relations,
+    ovb_tier_OVB_TIER_CHAINED as OVB_TIER_CHAINED,
 };
 
 /// What a receiver's local APIC says of a vector (`enum ovb_apic_state`).
@@ -65,20 +65,6 @@ impl Inbox {
     pub fn has_ended(&self, vector: u32, sent_at: u64) -> bool {
         // SAFETY: as above.
         unsafe { ffi::ovb_inbox_has_ended(self, vector, sent_at) != 0 }
-    }
-}
-
-impl Response {
-    /// Learns from one response.
-    pub fn learn(&mut self, ns: u64) {
-        // SAFETY: as above.
-        unsafe { ffi::ovb_response_learn(self, ns) }
-    }
-
-    /// The window that follows.
-    pub fn window(&self, most: u64) -> u64 {
-        // SAFETY: as above.
-        unsafe { ffi::ovb_response_window(self, most) }
     }
 }
 
