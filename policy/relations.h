@@ -2,7 +2,7 @@
 /*
  * Whom a vCPU waits for: the IPIs that it has sent and that nobody has handled yet.
  *
- * The published tracking (facts.md A4; published_ipi.h here) knows one receiver, and any EOI ends
+ * The published tracking (facts.md A4; published/ipi.h here) knows one receiver, and any EOI ends
  * the relation. Here a sender has several receivers, each with its vector; beyond that a bitmap
  * says "any of these". Completion is not written into the sender, which another CPU may be using:
  * the receiver stamps the vector that it has ended (struct ovb_inbox), and whoever asks compares.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `relations.h`, `published_ipi.h`, `tiers.h`: whom a vCPU waits for, and whom to run instead of it.
+//! `relations.h`, `published/ipi.h`, `tiers.h`: whom a vCPU waits for, and whom to run instead of it.
 
 use crate::ffi;
 
@@ -68,7 +68,7 @@ impl Inbox {
     }
 }
 
-/// `published_ipi.h`: records an IPI.
+/// `published/ipi.h`: records an IPI.
 pub fn published_send(
     sender: &mut IpiSlot,
     sender_id: u32,
@@ -80,26 +80,26 @@ pub fn published_send(
     unsafe { ffi::ovb_ipi_slot_send(sender, sender_id, receiver, receiver_id, now) }
 }
 
-/// `published_ipi.h`: whether `target` is the sender's recent receiver.
+/// `published/ipi.h`: whether `target` is the sender's recent receiver.
 pub fn published_waits_for(sender: &IpiSlot, target: u32, now: u64, window: u64) -> bool {
     // SAFETY: as above.
     unsafe { ffi::ovb_ipi_slot_waits_for(sender, target, now, window) != 0 }
 }
 
-/// `published_ipi.h`: the receiver's part of an EOI; the sender.
+/// `published/ipi.h`: the receiver's part of an EOI; the sender.
 pub fn published_eoi(receiver: &mut IpiSlot) -> Option<u32> {
     // SAFETY: as above.
     let sender = unsafe { ffi::ovb_ipi_slot_eoi(receiver) };
     sender.checked_sub(1)
 }
 
-/// `published_ipi.h`: the sender's part of it.
+/// `published/ipi.h`: the sender's part of it.
 pub fn published_answered(sender: &mut IpiSlot, receiver: u32, now: u64, window: u64) {
     // SAFETY: as above.
     unsafe { ffi::ovb_ipi_slot_answered(sender, receiver, now, window) }
 }
 
-/// `published_ipi.h`: a sender's bit in ple-kvm's bitmap.
+/// `published/ipi.h`: a sender's bit in ple-kvm's bitmap.
 pub fn ple_kvm_bit(sender: u32) -> u64 {
     // SAFETY: a pure function.
     unsafe { ffi::ovb_ple_kvm_bit(sender) }

@@ -38,7 +38,7 @@ UEI_DEFINE(uei);
 
 #include "state.bpf.h"
 
-#include "forfeit.h"
+#include "published/forfeit.h"
 #include "cgroup.bpf.h"
 #include "place.bpf.h"
 #include "taken.bpf.h"
