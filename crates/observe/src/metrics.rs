@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The schedulers' counters for Prometheus, in the OpenMetrics format. Names and units are in docs/metrics.md.
 
-use anyhow::{Context, Result, anyhow};
+use crate::scrape::{self, Answer};
+use anyhow::{Context, Result};
 use overbook_guest::stats::GuestStats;
 use overbook_host::stats::{HostStats, TierStats, VmStats};
 use prometheus_client::collector::Collector;
@@ -14,6 +15,7 @@ use scx_stats::prelude::StatsClient;
 use serde_json::Value;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// An answer serves everybody for so long: to count walks all VMs, and whoever reaches the port may ask at any rate.
@@ -213,30 +215,22 @@ impl Recent {
 /// # Errors
 /// The address cannot be listened at.
 pub fn serve(address: SocketAddr) -> Result<()> {
-    let server = tiny_http::Server::http(address)
-        .map_err(|e| anyhow!("cannot serve metrics at {address}: {e}; choose another address"))?;
-    std::thread::Builder::new().name("metrics".into()).spawn(move || {
-        let mut recent = Recent { answer: None };
-        for request in server.incoming_requests() {
-            let answer = match request.url() {
-                "/metrics" => recent
-                    .get(Instant::now(), || Counted::ask().and_then(|counted| counted.text()))
-                    .map_err(|e| (503, e)),
-                _ => Err((404, "metrics are at /metrics\n".to_string())),
-            };
-            let (status, kind, text) = match answer {
-                Ok(text) => (200, "application/openmetrics-text; version=1.0.0; charset=utf-8", text),
-                Err((status, text)) => (status, "text/plain; charset=utf-8", text),
-            };
-            let mut response = tiny_http::Response::from_string(text).with_status_code(status);
-            if let Ok(header) = tiny_http::Header::from_bytes("Content-Type", kind) {
-                response.add_header(header);
-            }
-            // A scraper that has gone is none of our business.
-            let _ = request.respond(response);
+    let recent = Mutex::new(Recent { answer: None });
+    scrape::serve(address, scrape::LIMITS, move |path| answer(path, &recent)).map(drop)
+}
+
+fn answer(path: &str, recent: &Mutex<Recent>) -> Answer {
+    if path != "/metrics" {
+        return Answer::plain(404, "metrics are at /metrics\n");
+    }
+    // Whoever asks meanwhile waits for this answer, and has it too.
+    let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+    match recent.get(Instant::now(), || Counted::ask().and_then(|counted| counted.text())) {
+        Ok(text) => {
+            Answer { status: 200, kind: "application/openmetrics-text; version=1.0.0; charset=utf-8", text }
         }
-    })?;
-    Ok(())
+        Err(why) => Answer::plain(503, why),
+    }
 }
 
 /// Names of all metrics as scrapers see them, to check dashboards and docs against.
@@ -255,6 +249,7 @@ pub fn names() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::anyhow;
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
 
@@ -285,6 +280,18 @@ mod tests {
         );
         assert!(host.contains("overbook_host_tasks_direct_total 7\n"));
         assert!(guest.contains("overbook_guest_steal_ratio 0.125\n"), "{guest}");
+    }
+
+    #[test]
+    fn other_paths_ask_nobody() {
+        let recent = Mutex::new(Recent { answer: None });
+        assert_eq!(answer("/", &recent).status, 404);
+        assert!(recent.lock().unwrap().answer.is_none());
+        // What was counted a moment ago is what everybody gets.
+        recent.lock().unwrap().answer =
+            Some((Instant::now() + Duration::from_secs(60), Ok("figures".into())));
+        let same = answer("/metrics", &recent);
+        assert_eq!((same.status, same.text.as_str()), (200, "figures"));
     }
 
     #[test]
