@@ -139,8 +139,12 @@ impl<'a> Scheduler<'a> {
     /// Changes what may change while running.
     ///
     /// # Errors
-    /// A probe on IPIs cannot be attached.
+    /// A probe on IPIs cannot be attached; nothing is changed then.
     pub fn set(&mut self, settings: &Settings) -> Result<()> {
+        // First, as it may fail.
+        if self.link.is_some() {
+            self.watch_ipis(settings.relations.is_on())?;
+        }
         let stretch = self.stretch;
         let ns = |us: u64| (us as f64 * 1000.0 * stretch) as u64;
         let data = self.data()?;
@@ -149,9 +153,6 @@ impl<'a> Scheduler<'a> {
         data.patience_ns = settings.patience_ms * 1_000_000;
         data.relations = settings.relations.is_on().into();
         data.window_ns = ns(settings.window_us);
-        if self.link.is_some() {
-            self.watch_ipis(settings.relations.is_on())?;
-        }
         self.settings = settings.clone();
         log::info!("{settings}");
         Ok(())

@@ -99,8 +99,11 @@ fn serve(
                 let (answers, requests) = server.channels();
                 if let Ok(request) = requests.recv_timeout(POLL) {
                     if let Request::Set(changes) = &request {
-                        let settings = scheduler.settings().with(changes)?;
-                        scheduler.set(&settings)?;
+                        // Whoever asks sees that nothing has changed.
+                        let done = scheduler.settings().with(changes).and_then(|s| scheduler.set(&s));
+                        done.unwrap_or_else(|why| {
+                            log::warn!("cannot change as asked, and goes on as before: {why:#}")
+                        });
                     }
                     answers.send(scheduler.stats()?)?;
                     if matches!(request, Request::Leave) {
@@ -192,6 +195,9 @@ fn set(changes: &[Change]) -> Result<()> {
     let answer: HostStats = client.request("stats", vec![(SET.into(), text)])?;
     if answer.settings.is_empty() {
         bail!("the scheduler that runs is none of `{COMMAND}`, or an older one that cannot be changed");
+    }
+    if !settings::are_in(changes, &answer.settings) {
+        bail!("the scheduler could not change, and its log says why; in force is {}", answer.settings);
     }
     writeln!(Stdout, "{}", answer.settings)?;
     Ok(())

@@ -132,10 +132,21 @@ pub fn change(text: &str) -> Result<Change, String> {
     };
     let change = Change { key: key.trim().into(), value: value.trim().into() };
     let defaults = Bare::<Settings>::options_of(&[] as &[&str]);
-    defaults
-        .and_then(|defaults| defaults.with(std::slice::from_ref(&change)))
-        .map_err(|e| format!("{e:#}"))?;
-    Ok(change)
+    let changed = defaults.and_then(|defaults| defaults.with(std::slice::from_ref(&change)));
+    // As it is printed: 02000 is 2000.
+    let pairs = changed.map_err(|e| format!("{e:#}"))?.pairs();
+    Ok(pairs
+        .into_iter()
+        .find(|(key, _)| *key == change.key)
+        .map_or(change, |(key, value)| Change { key, value }))
+}
+
+/// Whether what is in force has these changes, of two for one key the later.
+pub fn are_in(wanted: &[Change], in_force: &str) -> bool {
+    let of = |word: &str| {
+        wanted.iter().rev().find(|change| word.split_once('=').is_some_and(|(key, _)| key == change.key))
+    };
+    in_force.split(' ').all(|word| of(word).is_none_or(|change| change.to_string() == word))
 }
 
 /// Reads several, with spaces between.
@@ -169,6 +180,14 @@ mod tests {
         assert_eq!(twice, Settings { slice_us: 2000, relations: Switch::Off, window_us: 100, ..defaults() });
         // Of two for one key, the later one counts.
         assert_eq!(defaults().with(&changes("slice-us=200 slice-us=300").unwrap()).unwrap().slice_us, 300);
+    }
+
+    #[test]
+    fn what_could_not_be_done_shows() {
+        let (wanted, before) = (changes("slice-us=200 slice-us=0300").unwrap(), defaults());
+        assert!(!are_in(&wanted, &before.to_string()));
+        assert!(are_in(&wanted, &before.with(&wanted).unwrap().to_string()));
+        assert!(are_in(&changes("relations=on").unwrap(), &before.to_string()));
     }
 
     #[test]
