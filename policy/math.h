@@ -41,4 +41,13 @@ static inline ovb_u64 ovb_div10(ovb_u64 a)
 	return ovb_mul_hi(a, 0xcccccccccccccccdull) >> 3;
 }
 
+/* Members of a set. */
+static inline ovb_u32 ovb_popcount(ovb_u64 bits)
+{
+	bits -= bits >> 1 & 0x5555555555555555ull;
+	bits = (bits & 0x3333333333333333ull) + (bits >> 2 & 0x3333333333333333ull);
+	bits = (bits + (bits >> 4)) & 0x0f0f0f0f0f0f0f0full;
+	return (ovb_u32)(bits * 0x0101010101010101ull >> 56);
+}
+
 #endif

@@ -2,7 +2,7 @@
 /*
  * Whom a vCPU waits for: the IPIs that it has sent and that nobody has handled yet.
  *
- * The published tracking (facts.md A4; published_ipi.h here) knows one receiver, and any EOI ends
+ * The published tracking (facts.md A4; published/ipi.h here) knows one receiver, and any EOI ends
  * the relation. Here a sender has several receivers, each with its vector; beyond that a bitmap
  * says "any of these". Completion is not written into the sender, which another CPU may be using:
  * the receiver stamps the vector that it has ended (struct ovb_inbox), and whoever asks compares.
@@ -21,9 +21,8 @@
  * (0xf0 to 0xff), so that their lower bits tell them apart. */
 #define OVB_INBOX_SLOTS 16u
 
-/* The published age limit, and the least of the adaptive one. */
-#define OVB_WINDOW_NS	  50000000ull
-#define OVB_WINDOW_MIN_NS 1000000ull
+/* The published age limit. */
+#define OVB_WINDOW_NS 50000000ull
 
 struct ovb_relation {
 	ovb_u64 sent_at;
@@ -189,39 +188,6 @@ static inline int ovb_relations_many(const struct ovb_relations *sent, ovb_u32 r
 	if (receiver >= OVB_RELATION_MANY || !ovb_within(sent->many_at, now, window))
 		return 0;
 	return sent->many[receiver / 64] >> (receiver % 64) & 1;
-}
-
-/* Response times, learnt: a mean that follows slowly. Zero at start. */
-struct ovb_response {
-	ovb_u64 mean;
-	ovb_u32 seen;
-	ovb_u32 pad;
-};
-
-/* Responses before the mean is trusted. */
-#define OVB_RESPONSES_MIN 8u
-
-static inline void ovb_response_learn(struct ovb_response *response, ovb_u64 ns)
-{
-	/* One that came after any window says that a VM was stopped, not how long it takes. */
-	if (ns > OVB_WINDOW_NS)
-		ns = OVB_WINDOW_NS;
-	if (!response->seen)
-		response->mean = ns;
-	else
-		response->mean = response->mean - (response->mean >> 3) + (ns >> 3);
-	if (response->seen < OVB_RESPONSES_MIN)
-		response->seen++;
-}
-
-/* The adaptive window: sixteen mean responses, within OVB_WINDOW_MIN_NS and `most`. */
-static inline ovb_u64 ovb_response_window(const struct ovb_response *response, ovb_u64 most)
-{
-	ovb_u64 window = response->mean << 4;
-
-	if (response->seen < OVB_RESPONSES_MIN || window > most)
-		return most;
-	return window < OVB_WINDOW_MIN_NS ? OVB_WINDOW_MIN_NS : window;
 }
 
 #endif

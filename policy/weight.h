@@ -75,24 +75,6 @@ static inline ovb_u32 ovb_effective(ovb_u32 effective, ovb_u32 weight, ovb_u32 t
 	return part ? part : 1;
 }
 
-/*
- * Effective weight of a vCPU whose VM keeps the share of all its vCPUs however few of them want to
- * run: those that do divide it. So a guest that asks for less, as the host asks it to, is not
- * served less. (Equal weights per task punish it: see docs/guest.md.)
- */
-static inline ovb_u32 ovb_vm_share(ovb_u32 effective, ovb_u32 vcpus, ovb_u32 wanting)
-{
-	ovb_u32 most = OVB_WEIGHT_MAX << OVB_EFFECTIVE_SHIFT, whole;
-
-	/* So many times the largest weight is below 2^32. */
-	if (vcpus > 1024)
-		vcpus = 1024;
-	if (!wanting || wanting >= vcpus || effective >= most)
-		return effective;
-	whole = effective * vcpus / wanting;
-	return whole < most ? whole : most;
-}
-
 /* ns of real time as virtual time at an effective weight. Saturates; see ovb_weighted(). */
 static inline ovb_u64 ovb_weighted_effective(ovb_u64 ns, ovb_u32 effective)
 {

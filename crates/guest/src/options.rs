@@ -59,12 +59,6 @@ pub struct Options {
     /// Length of a turn in µs (100 to 100000)
     #[arg(long, default_value_t = 3000, value_parser = number(100u64, 100_000))]
     pub slice_us: u64,
-    /// A task that wakes up preempts nobody who has run for less than this, in µs
-    #[arg(long, default_value_t = 3000, value_parser = number(0u64, 100_000))]
-    pub protect_us: u64,
-    /// Let tasks that run for a moment between two sleeps go before those that run for long, as `overbook host` does
-    #[arg(long)]
-    pub learn_requests: bool,
     /// Leave irqbalance alone
     #[arg(long)]
     pub no_irqbalance: bool,
@@ -154,9 +148,7 @@ impl Options {
         let mut options = Bare::<SchedulerOptions>::options_of(&[] as &[&str])?;
         options.libbpf = self.libbpf.clone();
         options.stretch = self.stretch;
-        options.slice_us = self.slice_us;
-        options.protect_us = self.protect_us;
-        options.equal_requests = !self.learn_requests;
+        options.settings.slice_us = self.slice_us;
         Ok(options)
     }
 }

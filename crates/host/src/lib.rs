@@ -2,6 +2,7 @@
 //! The host scheduler's loader: `overbook host`.
 //!
 //! * [`Options`]: the command line, with the flags that sched_ext users expect.
+//! * [`settings`]: what may change while it runs.
 //! * [`preflight`]: refuses, in one sentence, where the scheduler could not do what it promises.
 //! * [`scheduler`]: the scheduler as the kernel has it, for `overbook guest` too.
 //! * [`run`]: serve, restart after hotplug, do as the lab says.
@@ -21,6 +22,7 @@ pub mod preflight;
 pub mod replace;
 pub mod scheduler;
 mod serve;
+pub mod settings;
 pub mod stats;
 pub mod urgent;
 pub mod values;
@@ -44,5 +46,5 @@ mod intf {
     include!(concat!(env!("OUT_DIR"), "/bpf_intf.rs"));
 }
 
-pub use options::{Bare, Options, YieldPolicy};
+pub use options::{Bare, Options};
 pub use serve::run;

@@ -4,13 +4,13 @@
 use crate::costs::{self, Counting};
 use crate::intf;
 use crate::kvm::{self, Visibility};
-use crate::options::{Options, Relations, YieldPolicy};
+use crate::options::Options;
+use crate::settings::Settings;
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
 use crate::stats::{HostStats, VcpuStats, VmStats};
 use crate::urgent::urgently;
 use anyhow::{Context, Result, bail};
-use clap::ValueEnum;
-use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject, ProgramInput};
+use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut};
 use scx_utils::compat;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 use scx_utils::{Topology, UserExitInfo, scx_ops_load, scx_ops_open, uei_exited};
@@ -32,8 +32,14 @@ pub enum Mode {
 pub struct Scheduler<'a> {
     skel: BpfSkel<'a>,
     link: Option<Link>,
-    /// The probes on KVM.
+    /// The probes on KVM's spins and on CPUs that are taken.
     probes: Vec<Link>,
+    /// The probes on IPIs and their ends.
+    on_ipis: Vec<Link>,
+    /// What is in force.
+    settings: Settings,
+    /// Factor of all times.
+    stretch: f64,
     visible: Visibility,
     /// Whether there is what the probes on spins are put on.
     counts_spins: bool,
@@ -77,6 +83,20 @@ impl<'a> Scheduler<'a> {
             );
         }
         rodata.may_prefer = mode == Mode::Guest;
+        for constant in [
+            &mut rodata.least_grant_ns,
+            &mut rodata.preempt_margin_ns,
+            &mut rodata.protect_ns,
+            &mut rodata.stale_ns,
+            &mut rodata.idle_patience_ns,
+            &mut rodata.cross_llc_ns,
+            &mut rodata.spin_gap_ns,
+        ] {
+            *constant = (*constant as f64 * options.stretch) as u64;
+        }
+        // An exit takes an emulated CPU longer, however time is stretched.
+        let least = if options.stretch > 1.0 { 250_000 } else { 0 };
+        rodata.spin_gap_ns = rodata.spin_gap_ns.max(least);
         let visible = Visibility::detect();
         rodata.sends_seen = visible.all_sends();
         rodata.ends_seen = visible == Visibility::All;
@@ -97,48 +117,68 @@ impl<'a> Scheduler<'a> {
         // Programs on functions can be loaded only where these are.
         let counts_spins = visible != Visibility::NoKvm && kvm::has_functions(&[kvm::ON_SPIN]);
         skel.progs.spin_begins.set_autoload(counts_spins);
-        // A fifth of the verifier's work. What is held may be attached with any options later.
-        skel.progs.spin_ends.set_autoload(counts_spins && (options.spin_probe || options.hold));
         skel.progs.irq_accepted.set_autoload(visible.sends());
         skel.progs.irq_ended.set_autoload(visible.sends());
         skel.progs.ipi_incomplete.set_autoload(visible == Visibility::NotRunning);
         let skel = scx_ops_load!(skel, overbook_ops, uei)
             .context("the kernel refuses the scheduler; `overbook -vv host` shows why")?;
         log::info!("seen of guests' interrupts: {}", visible.describe());
-        Ok(Scheduler { skel, link: None, probes: Vec::new(), visible, counts_spins, counting: None })
+        Ok(Scheduler {
+            skel,
+            link: None,
+            probes: Vec::new(),
+            on_ipis: Vec::new(),
+            settings: options.settings.clone(),
+            stretch: options.stretch,
+            visible,
+            counts_spins,
+            counting: None,
+        })
     }
 
-    /// Sets everything that may change while running.
-    fn tune(&mut self, options: &Options) -> Result<()> {
-        let ns = |us: u64| (us as f64 * 1000.0 * options.stretch) as u64;
+    /// Changes what may change while running.
+    ///
+    /// # Errors
+    /// A probe on IPIs cannot be attached; nothing is changed then.
+    pub fn set(&mut self, settings: &Settings) -> Result<()> {
+        // First, as it may fail.
+        if self.link.is_some() {
+            self.watch_ipis(settings.relations.is_on())?;
+        }
+        let stretch = self.stretch;
+        let ns = |us: u64| (us as f64 * 1000.0 * stretch) as u64;
         let data = self.data()?;
-        data.slice_ns = ns(options.slice_us);
-        data.least_grant_ns = ns(options.least_grant_us);
-        data.stale_ns = ns(options.stale_us);
-        data.preempt_margin_ns = ns(options.preempt_margin_us);
-        data.idle_patience_ns = ns(1_000_000);
+        data.slice_ns = ns(settings.slice_us);
         // Not stretched: it is the kernel's watchdog that must not lose its own patience.
-        data.patience_ns = options.patience_ms * 1_000_000;
-        data.progress_ns = ns(options.progress_us);
-        // An exit takes an emulated CPU longer, however time is stretched.
-        let least = if options.stretch > 1.0 { 250_000 } else { 0 };
-        data.spin_gap_ns = ns(20).max(least);
-        data.cross_llc_ns = ns(options.cross_llc_us);
-        data.window_ns = ns(options.window_us);
-        data.gang_choice = options.gang.number();
-        data.gang_period_ns = ns(options.gang_period_us);
-        data.relations_mode = options.relations.number();
-        data.tiers = options.tiers.iter().fold(0, |bits, tier| bits | tier.bit());
-        // Zero at first, and so in the other section.
-        let zeroes = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
-        zeroes.protect_ns = ns(options.protect_us);
-        zeroes.equal_requests = options.equal_requests.into();
-        zeroes.stay_ns = ns(options.stay_us);
-        zeroes.answer_ns = ns(options.answer_us);
-        zeroes.receivers_first = options.receivers_first.into();
-        zeroes.vm_shares = options.vm_shares.into();
-        zeroes.adaptive_window = options.adaptive_window.into();
-        self.switch(options.yield_policy)
+        data.patience_ns = settings.patience_ms * 1_000_000;
+        data.relations = settings.relations.is_on().into();
+        data.window_ns = ns(settings.window_us);
+        self.settings = settings.clone();
+        log::info!("{settings}");
+        Ok(())
+    }
+
+    /// What is in force.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// Attaches the probes on IPIs, or takes them off.
+    fn watch_ipis(&mut self, on: bool) -> Result<()> {
+        if !on || !self.visible.sends() {
+            self.on_ipis.clear();
+            return Ok(());
+        }
+        if !self.on_ipis.is_empty() {
+            return Ok(());
+        }
+        let progs = &self.skel.progs;
+        let mut wanted = vec![&progs.irq_accepted, &progs.irq_ended];
+        if self.visible == Visibility::NotRunning {
+            wanted.push(&progs.ipi_incomplete);
+        }
+        self.on_ipis = wanted.into_iter().map(attached).collect::<Result<_>>()?;
+        Ok(())
     }
 
     /// State that starts with values other than zero.
@@ -159,37 +199,23 @@ impl<'a> Scheduler<'a> {
     }
 
     fn attach_all(&mut self, options: &Options) -> Result<()> {
-        self.tune(options)?;
+        self.set(&options.settings)?;
         self.counting = options.costs.then(Counting::start).transpose()?;
         // Not by scx_utils' macro, which attaches the probes for good: the lab detaches them too.
         let link = urgently(|| self.skel.maps.overbook_ops.attach_struct_ops());
         self.link = Some(link.context("the kernel refuses the scheduler")?);
         let progs = &self.skel.progs;
-        let mut wanted = Vec::new();
-        wanted.extend(taken_is_seen_at_switches().then_some(&progs.cpu_taken));
+        if taken_is_seen_at_switches() {
+            self.probes.push(attached(&progs.cpu_taken)?);
+        }
         if self.counts_spins {
             // Counts, and no more: without it, VMs are scheduled all the same.
             match progs.spin_begins.attach() {
                 Ok(link) => self.probes.push(link),
-                Err(why) => log::warn!("spins are not counted, and --gang auto sees none: {why}"),
-            }
-            wanted.extend(options.spin_probe.then_some(&progs.spin_ends));
-        } else if options.spin_probe {
-            bail!("--spin-probe needs a KVM that reports spins: leave it out");
-        }
-        if self.visible.sends() && options.relations != Relations::None {
-            wanted.extend([&progs.irq_accepted, &progs.irq_ended]);
-            if self.visible == Visibility::NotRunning {
-                wanted.push(&progs.ipi_incomplete);
+                Err(why) => log::warn!("spins are not counted: {why}"),
             }
         }
-        for program in wanted {
-            let link = program.attach().with_context(|| {
-                format!("cannot attach probe {}: is kvm being unloaded?", program.name().to_string_lossy())
-            })?;
-            self.probes.push(link);
-        }
-        Ok(())
+        self.watch_ipis(options.settings.relations.is_on())
     }
 
     /// Gives all tasks back to EEVDF, and says what happened.
@@ -205,6 +231,7 @@ impl<'a> Scheduler<'a> {
     /// Gives all tasks back to EEVDF, and says why it ended.
     pub fn leave(&mut self) -> UserExitInfo {
         self.probes.clear();
+        self.on_ipis.clear();
         self.link.take();
         scx_utils::uei_read!(&self.skel, uei)
     }
@@ -258,25 +285,13 @@ impl<'a> Scheduler<'a> {
         self.visible == Visibility::NoKvm && Visibility::detect() != Visibility::NoKvm
     }
 
-    /// Changes the rule of directed yields.
-    ///
-    /// # Errors
-    /// None that was ever seen.
-    pub fn switch(&mut self, policy: YieldPolicy) -> Result<()> {
-        self.data()?.yield_policy = policy.number();
-        log::info!("directed yields by {}", policy.name());
-        Ok(())
-    }
-
     /// What it has counted.
     ///
     /// # Errors
     /// A map cannot be read.
     pub fn stats(&self) -> Result<HostStats> {
-        let data = self.skel.maps.data_data.as_ref().context("the scheduler's object has no state")?;
-        let policy = YieldPolicy::value_variants().iter().find(|p| p.number() == data.yield_policy);
         let mut stats = HostStats {
-            yield_policy: policy.map_or_else(String::new, |p| p.name()),
+            settings: self.settings.to_string(),
             visible: self.visible.describe().into(),
             ..HostStats::default()
         };
@@ -318,6 +333,13 @@ impl<'a> Scheduler<'a> {
         }
         Ok(all)
     }
+}
+
+/// Attaches a probe.
+fn attached(program: &ProgramMut) -> Result<Link> {
+    program.attach().with_context(|| {
+        format!("cannot attach probe {}: is kvm being unloaded?", program.name().to_string_lossy())
+    })
 }
 
 /// Whether the kernel (6.19 and later) takes tasks back from a CPU at any time; see `taken.bpf.h`.

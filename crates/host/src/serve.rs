@@ -3,15 +3,15 @@
 
 use crate::client;
 use crate::costs::ProgramStats;
-use crate::options::{Bare, Options, YieldPolicy};
+use crate::options::{Bare, Options};
 use crate::output::Stdout;
 use crate::preflight;
 use crate::replace;
 use crate::scheduler::{Mode, Scheduler};
+use crate::settings::{self, Change};
 use crate::stats::{HostStats, TierStats, VcpuStats, VmStats};
 use crate::values::duration;
-use anyhow::{Result, anyhow, bail};
-use clap::ValueEnum;
+use anyhow::{Result, bail};
 use scx_stats::prelude::*;
 use scx_utils::UserExitInfo;
 use std::io::Write;
@@ -22,6 +22,9 @@ use std::time::{Duration, Instant};
 
 /// What starts this scheduler.
 const COMMAND: &str = "overbook host";
+
+/// Argument of a request for statistics that changes the scheduler first.
+const SET: &str = "set";
 
 /// How often the loader looks whether the kernel has unloaded the scheduler.
 const POLL: Duration = Duration::from_millis(100);
@@ -39,19 +42,20 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if let Some(seconds) = options.monitor {
         return monitor(seconds, stop);
     }
-    if let Some(policy) = options.switch {
-        return switch(policy);
+    if !options.set.is_empty() {
+        return set(&options.set);
     }
     preflight::check(options.replace)?;
-    options.check()?;
     if options.hold {
         return hold(options);
     }
     let mut previous = HostStats::default();
+    // What is changed while it runs stays when it is loaded again.
+    let mut options = options.clone();
     loop {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
-        let mut scheduler = Scheduler::load(Mode::Host, options, &mut object)?;
+        let mut scheduler = Scheduler::load(Mode::Host, &options, &mut object)?;
         if options.dry_run {
             let sees = scheduler.sees();
             writeln!(Stdout, "the kernel accepts the scheduler; seen of guests' interrupts: {sees}")?;
@@ -60,8 +64,9 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         if options.replace {
             replace::take_over()?;
         }
-        scheduler.attach(options)?;
-        let exit = serve(&mut scheduler, options, stop, &mut previous)?;
+        scheduler.attach(&options)?;
+        let exit = serve(&mut scheduler, &options, stop, &mut previous)?;
+        options.settings = scheduler.settings().clone();
         if scheduler.outdated() {
             log::info!("kvm was loaded: loading again");
             continue;
@@ -93,8 +98,12 @@ fn serve(
             Some(server) => {
                 let (answers, requests) = server.channels();
                 if let Ok(request) = requests.recv_timeout(POLL) {
-                    if let Request::Switch(policy) = request {
-                        scheduler.switch(policy)?;
+                    if let Request::Set(changes) = &request {
+                        // Whoever asks sees that nothing has changed.
+                        let done = scheduler.settings().with(changes).and_then(|s| scheduler.set(&s));
+                        done.unwrap_or_else(|why| {
+                            log::warn!("cannot change as asked, and goes on as before: {why:#}")
+                        });
                     }
                     answers.send(scheduler.stats()?)?;
                     if matches!(request, Request::Leave) {
@@ -131,7 +140,6 @@ fn hold(options: &Options) -> Result<()> {
                 let arguments: Vec<String> = serde_json::from_str(arguments)?;
                 let mut now = Bare::<Options>::options_of(&arguments)?;
                 now.stretch = options.stretch;
-                now.check()?;
                 scheduler.forget_end()?;
                 last = scheduler.stats()?;
                 scheduler.attach(&now)?;
@@ -146,17 +154,17 @@ fn hold(options: &Options) -> Result<()> {
 }
 
 /// What a client asks of the scheduler.
-#[derive(Clone, Copy)]
 enum Request {
     Stats,
-    Switch(YieldPolicy),
+    /// Checked when it arrives.
+    Set(Vec<Change>),
     Leave,
 }
 
 fn stats_server_data() -> StatsServerData<Request, HostStats> {
     let top: Box<dyn StatsReaderSend<Request, HostStats>> = Box::new(|args, (requests, answers)| {
-        let request = match args.get("yield_policy") {
-            Some(name) => Request::Switch(YieldPolicy::from_str(name, true).map_err(|e| anyhow!(e))?),
+        let request = match args.get(SET) {
+            Some(text) => Request::Set(settings::changes(text)?),
             None if args.contains_key(replace::LEAVE) => Request::Leave,
             None => Request::Stats,
         };
@@ -181,9 +189,16 @@ fn monitor(seconds: f64, stop: &Arc<AtomicBool>) -> Result<()> {
     })
 }
 
-fn switch(policy: YieldPolicy) -> Result<()> {
+fn set(changes: &[Change]) -> Result<()> {
     let mut client = client::connect(COMMAND)?;
-    let answer: HostStats = client.request("stats", vec![("yield_policy".into(), policy.name())])?;
-    writeln!(Stdout, "directed yields by {}", answer.yield_policy)?;
+    let text = changes.iter().map(Change::to_string).collect::<Vec<_>>().join(" ");
+    let answer: HostStats = client.request("stats", vec![(SET.into(), text)])?;
+    if answer.settings.is_empty() {
+        bail!("the scheduler that runs is none of `{COMMAND}`, or an older one that cannot be changed");
+    }
+    if !settings::are_in(changes, &answer.settings) {
+        bail!("the scheduler could not change, and its log says why; in force is {}", answer.settings);
+    }
+    writeln!(Stdout, "{}", answer.settings)?;
     Ok(())
 }

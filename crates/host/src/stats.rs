@@ -3,7 +3,6 @@
 
 use crate::costs::ProgramStats;
 use crate::intf;
-use crate::options::Tier;
 use anyhow::Result;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
@@ -52,17 +51,23 @@ fn read<T: Copy>(bytes: &[u8]) -> T {
     }
 }
 
+/// Tiers of targets (docs/policies.md), the most helpful first, with the scheduler's numbers.
+const TIERS: [(&str, intf::ovb_tier); 6] = [
+    ("receiver", intf::ovb_tier_OVB_TIER_RECEIVER),
+    ("interrupt", intf::ovb_tier_OVB_TIER_INTERRUPT),
+    ("kernel", intf::ovb_tier_OVB_TIER_KERNEL),
+    ("any", intf::ovb_tier_OVB_TIER_ANY),
+    ("chained", intf::ovb_tier_OVB_TIER_CHAINED),
+    ("stale", intf::ovb_tier_OVB_TIER_STALE),
+];
+
 /// Targets of one tier.
 #[stat_doc]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
 #[stat(desc = "directed yields by tier", _om_prefix = "tier_", _om_label = "tier")]
 pub struct TierStats {
-    #[stat(desc = "chosen instead of whom KVM chose, or where KVM chose nobody")]
-    pub tried: u64,
     #[stat(desc = "ran next on the spinner's CPU, KVM's own choices included")]
     pub delivered: u64,
-    #[stat(desc = "after which the spinner made progress")]
-    pub useful: u64,
 }
 
 counters! {
@@ -92,14 +97,12 @@ counters! {
         delivered: "nominated vCPUs that ran next on the yielder's CPU",
         same_queue: "asked ones whose target was in the queue of the yielder's CPU",
         other_queue: "asked ones whose target was in another queue",
-        refused: "asked ones whose target was not queued, or not allowed on the yielder's CPU",
-        unheard: "spins for which KVM found nobody to yield to, and we were asked",
-        awaited: "spinners that went on, as the receiver of their IPI has just handled it (or runs, with --answer-us)",
-        stayed: "spinners that went on for a moment instead (--stay-us)",
+        unheard: "spins for which KVM found nobody to yield to",
+        awaited: "spinners that went on, as the receiver of their IPI has just handled it",
         gave_up: "spinners that gave up their turn, since nobody who could help was queued",
         ipis: "IPIs between vCPUs that were seen",
         eois: "ends of interrupts that were seen",
-        passed_over: "nominated vCPUs that the rule let wait",
+        passed_over: "nominated vCPUs that had gone when the yielder left its CPU",
         wait_ns: "ns from a yield until its target ran, in all",
         granted_ns: "ns that vCPUs ran on the account of the sibling that yielded to them",
         run_ns: "ns that the vCPUs ran",
@@ -122,8 +125,8 @@ counters! {
 #[serde(default)]
 #[stat(desc = "Overbook's host scheduler", top)]
 pub struct HostStats {
-    #[stat(desc = "rule of directed yields")]
-    pub yield_policy: String,
+    #[stat(desc = "what is in force of what `--set` changes")]
+    pub settings: String,
     #[stat(desc = "what is seen of guests' interrupts")]
     pub visible: String,
     #[stat(desc = "tasks sent straight to an idle CPU")]
@@ -134,8 +137,6 @@ pub struct HostStats {
     pub queued_cpu: u64,
     #[stat(desc = "SCHED_IDLE tasks put into a queue of their own")]
     pub queued_idle: u64,
-    #[stat(desc = "vCPUs picked since siblings of theirs run")]
-    pub gang: u64,
     #[stat(desc = "SCHED_IDLE tasks that had waited for a second and went before others")]
     pub idle_overdue: u64,
     #[stat(desc = "running tasks preempted by one that woke up")]
@@ -150,10 +151,6 @@ pub struct HostStats {
     pub outside: u64,
     #[stat(desc = "running tasks moved off a CPU that had lost preference")]
     pub pushed: u64,
-    #[stat(
-        desc = "times that a vCPU was placed with a share of siblings that do not want to run (--vm-shares)"
-    )]
-    pub shared: u64,
     #[stat(desc = "tasks that had waited for --patience-ms and went before others")]
     pub overdue: u64,
     #[stat(desc = "tasks queued before others, as they were preempted inside an RCU read section")]
@@ -166,13 +163,12 @@ pub struct HostStats {
 
 impl HostStats {
     /// The host's counters, each with its `enum ovb_count`.
-    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 15] {
+    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 13] {
         [
             (&mut self.direct, intf::ovb_count_OVB_COUNT_DIRECT),
             (&mut self.queued_llc, intf::ovb_count_OVB_COUNT_QUEUED_LLC),
             (&mut self.queued_cpu, intf::ovb_count_OVB_COUNT_QUEUED_CPU),
             (&mut self.queued_idle, intf::ovb_count_OVB_COUNT_QUEUED_IDLE),
-            (&mut self.gang, intf::ovb_count_OVB_COUNT_GANG),
             (&mut self.idle_overdue, intf::ovb_count_OVB_COUNT_IDLE_OVERDUE),
             (&mut self.preempt, intf::ovb_count_OVB_COUNT_PREEMPT),
             (&mut self.keep, intf::ovb_count_OVB_COUNT_KEEP),
@@ -180,7 +176,6 @@ impl HostStats {
             (&mut self.plain_yield, intf::ovb_count_OVB_COUNT_PLAIN_YIELD),
             (&mut self.outside, intf::ovb_count_OVB_COUNT_OUTSIDE),
             (&mut self.pushed, intf::ovb_count_OVB_COUNT_PUSHED),
-            (&mut self.shared, intf::ovb_count_OVB_COUNT_SHARED),
             (&mut self.overdue, intf::ovb_count_OVB_COUNT_OVERDUE),
             (&mut self.in_rcu, intf::ovb_count_OVB_COUNT_IN_RCU),
         ]
@@ -211,8 +206,8 @@ impl HostStats {
     pub fn print(&self, to: &mut impl Write) -> Result<()> {
         writeln!(
             to,
-            "{}: direct {}, queued {} (LLC) {} (CPU) {} (idle), preempted {}, kept {}, stolen {}, plain yields {}, shares of others {}",
-            self.yield_policy,
+            "{}: direct {}, queued {} (LLC) {} (CPU) {} (idle), preempted {}, kept {}, stolen {}, plain yields {}",
+            self.settings,
             self.direct,
             self.queued_llc,
             self.queued_cpu,
@@ -220,8 +215,7 @@ impl HostStats {
             self.preempt,
             self.keep,
             self.steal_llc,
-            self.plain_yield,
-            self.shared
+            self.plain_yield
         )?;
         for (pid, vm) in &self.vms {
             vm.print(*pid, to)?;
@@ -235,11 +229,7 @@ impl HostStats {
 
 impl TierStats {
     fn since(&self, earlier: &TierStats) -> TierStats {
-        TierStats {
-            tried: self.tried.saturating_sub(earlier.tried),
-            delivered: self.delivered.saturating_sub(earlier.delivered),
-            useful: self.useful.saturating_sub(earlier.useful),
-        }
+        TierStats { delivered: self.delivered.saturating_sub(earlier.delivered) }
     }
 }
 
@@ -263,11 +253,8 @@ impl VmStats {
         let mut stats = VmStats { name: vm_name(pid), ..VmStats::default() };
         for raw in rows.iter().map(|row| read::<intf::ovb_vm_stats>(row)) {
             stats.add(&raw);
-            for (tier, number) in Tier::COUNTED {
-                let counts = stats.tiers.entry(tier.name()).or_default();
-                counts.tried += raw.tier_tried[number as usize];
-                counts.delivered += raw.tier_delivered[number as usize];
-                counts.useful += raw.tier_useful[number as usize];
+            for (tier, number) in TIERS {
+                stats.tiers.entry(tier.into()).or_default().delivered += raw.tier_delivered[number as usize];
             }
         }
         stats
@@ -289,7 +276,7 @@ impl VmStats {
         writeln!(
             to,
             "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued, {:.3} s spun, {:.3} s granted; yields {} \
-             delivered {} passed over {} refused {}; unheard {} awaited {} stayed {} gave up {}; IPIs {}",
+             delivered {} passed over {}; unheard {} awaited {} gave up {}; IPIs {}",
             self.name,
             s(self.run_ns),
             self.run_ns * 100 / wanted_ns,
@@ -299,19 +286,13 @@ impl VmStats {
             self.asked,
             self.delivered,
             self.passed_over,
-            self.refused,
             self.unheard,
             self.awaited,
-            self.stayed,
             self.gave_up,
             self.ipis
         )?;
         for (name, tier) in self.tiers.iter().filter(|(_, tier)| tier.delivered > 0) {
-            writeln!(
-                to,
-                "    {name}: redirected {}, delivered {}, useful {}",
-                tier.tried, tier.delivered, tier.useful
-            )?;
+            writeln!(to, "    {name}: delivered {}", tier.delivered)?;
         }
         Ok(())
     }

@@ -25,7 +25,7 @@ pub enum Task {
     Trial,
     /// Run a scenario.
     Scenario(Box<Scenario>),
-    /// Load, switch, kill and upset the host scheduler while VMs come and go.
+    /// Load, change, kill and upset the host scheduler while VMs come and go.
     Soak(Soak),
     /// Show that the guest scheduler does what it promises, with injected steal.
     GuestCheck,
@@ -94,7 +94,7 @@ pub struct GuestCount {
 /// How long a soak is.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Soak {
-    /// Rounds, in each of which VMs come and go and the rule is switched.
+    /// Rounds, in each of which VMs come and go and the scheduler is changed.
     pub rounds: u32,
     /// How often in between the scheduler is killed and loaded again, or (an eighth of these) a CPU goes and comes back.
     pub reloads: u32,

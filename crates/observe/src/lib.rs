@@ -5,13 +5,14 @@
 //! * [`snapshot`]: all counters at one moment: /proc's, the probes' on KVM, and those of `overbook host` if it runs.
 //! * [`window`]: what happened between two snapshots; the rows of `overbook top`.
 //! * [`report`]: the same for one long window, in words: `overbook report`.
-//! * [`metrics`]: the schedulers' own counters for Prometheus.
+//! * [`metrics`]: the schedulers' own counters for Prometheus, and [`scrape`] over HTTP.
 
 // These panic where nobody reads, or the disk is full: see overbook_host::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod metrics;
 pub mod report;
+pub mod scrape;
 pub mod snapshot;
 pub mod vms;
 pub mod window;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The schedulers' counters for Prometheus, in the OpenMetrics format. Names and units are in docs/metrics.md.
 
-use anyhow::{Context, Result, anyhow};
+use crate::scrape::{self, Answer};
+use anyhow::{Context, Result};
 use overbook_guest::stats::GuestStats;
 use overbook_host::stats::{HostStats, TierStats, VmStats};
 use prometheus_client::collector::Collector;
@@ -14,6 +15,7 @@ use scx_stats::prelude::StatsClient;
 use serde_json::Value;
 use std::fmt;
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// An answer serves everybody for so long: to count walks all VMs, and whoever reaches the port may ask at any rate.
@@ -58,19 +60,13 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 11] = [
+const HOST: [Column<HostStats>; 9] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", |s| s.queued_llc + s.queued_cpu + s.queued_idle),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
     ("overbook_host_turns_extended", "turns extended, since nobody waited who was due earlier", |s| s.keep),
     ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
     ("overbook_host_plain_yields", "yields without a target", |s| s.plain_yield),
-    ("overbook_host_gang_picks", "vCPUs picked since siblings of theirs run", |s| s.gang),
-    (
-        "overbook_host_vcpus_shared",
-        "times that a vCPU was placed with a share of siblings that do not want to run",
-        |s| s.shared,
-    ),
     ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),
     (
         "overbook_host_in_rcu",
@@ -80,20 +76,20 @@ const HOST: [Column<HostStats>; 11] = [
     ("overbook_host_idle_overdue", "SCHED_IDLE tasks that went before others", |s| s.idle_overdue),
 ];
 
-const VM: [Column<VmStats>; 12] = [
+const VM: [Column<VmStats>; 10] = [
     ("overbook_vm_yields_asked", "directed yields that KVM asked for", |s| s.asked),
     ("overbook_vm_yields_delivered", "nominated vCPUs that ran next on the yielder's CPU", |s| s.delivered),
-    ("overbook_vm_yields_refused", "targets that were not queued or not allowed there", |s| s.refused),
-    ("overbook_vm_yields_passed_over", "nominated vCPUs that the rule let wait", |s| s.passed_over),
+    ("overbook_vm_yields_passed_over", "nominated vCPUs that had gone when the yielder left its CPU", |s| {
+        s.passed_over
+    }),
     ("overbook_vm_yields_same_queue", "targets in the queue of the yielder's CPU", |s| s.same_queue),
     ("overbook_vm_yields_other_queue", "targets in another queue", |s| s.other_queue),
     ("overbook_vm_spins_unheard", "spins for which KVM found nobody to yield to", |s| s.unheard),
     (
         "overbook_vm_spins_awaited",
-        "spinners that went on, as the receiver of their IPI has just handled it (or runs, with --answer-us)",
+        "spinners that went on, as the receiver of their IPI has just handled it",
         |s| s.awaited,
     ),
-    ("overbook_vm_spins_stayed", "spinners that went on for a moment (--stay-us)", |s| s.stayed),
     ("overbook_vm_spins_gave_up", "spinners that gave up their turn", |s| s.gave_up),
     ("overbook_vm_ipis", "IPIs between vCPUs that were seen", |s| s.ipis),
     ("overbook_vm_eois", "ends of interrupts that were seen", |s| s.eois),
@@ -108,11 +104,8 @@ const VM_TIMES: [Column<VmStats>; 5] = [
     ("overbook_vm_yield_wait", "time from a yield until its target ran", |s| s.wait_ns),
 ];
 
-const TIER: [Column<TierStats>; 3] = [
-    ("overbook_vm_tier_tried", "targets chosen instead of KVM's", |s| s.tried),
-    ("overbook_vm_tier_delivered", "targets that ran next", |s| s.delivered),
-    ("overbook_vm_tier_useful", "targets after which the spinner made progress", |s| s.useful),
-];
+const TIER: [Column<TierStats>; 1] =
+    [("overbook_vm_tier_delivered", "targets that ran next", |s| s.delivered)];
 
 const GUEST: [Column<GuestStats>; 9] = [
     ("overbook_guest_samples", "periods of the steal monitor", |s| s.samples),
@@ -145,7 +138,7 @@ impl Collector for Counted {
 }
 
 fn host(stats: &HostStats, to: &mut DescriptorEncoder) -> fmt::Result {
-    let labels = [("yield_policy", stats.yield_policy.as_str()), ("visible", stats.visible.as_str())];
+    let labels = [("settings", stats.settings.as_str()), ("visible", stats.visible.as_str())];
     let mut family = to.encode_descriptor("overbook_host", "the host scheduler", None, MetricType::Gauge)?;
     ConstGauge::new(1u64).encode(family.encode_family(&labels)?)?;
     for (name, help, of) in HOST {
@@ -222,30 +215,22 @@ impl Recent {
 /// # Errors
 /// The address cannot be listened at.
 pub fn serve(address: SocketAddr) -> Result<()> {
-    let server = tiny_http::Server::http(address)
-        .map_err(|e| anyhow!("cannot serve metrics at {address}: {e}; choose another address"))?;
-    std::thread::Builder::new().name("metrics".into()).spawn(move || {
-        let mut recent = Recent { answer: None };
-        for request in server.incoming_requests() {
-            let answer = match request.url() {
-                "/metrics" => recent
-                    .get(Instant::now(), || Counted::ask().and_then(|counted| counted.text()))
-                    .map_err(|e| (503, e)),
-                _ => Err((404, "metrics are at /metrics\n".to_string())),
-            };
-            let (status, kind, text) = match answer {
-                Ok(text) => (200, "application/openmetrics-text; version=1.0.0; charset=utf-8", text),
-                Err((status, text)) => (status, "text/plain; charset=utf-8", text),
-            };
-            let mut response = tiny_http::Response::from_string(text).with_status_code(status);
-            if let Ok(header) = tiny_http::Header::from_bytes("Content-Type", kind) {
-                response.add_header(header);
-            }
-            // A scraper that has gone is none of our business.
-            let _ = request.respond(response);
+    let recent = Mutex::new(Recent { answer: None });
+    scrape::serve(address, scrape::LIMITS, move |path| answer(path, &recent)).map(drop)
+}
+
+fn answer(path: &str, recent: &Mutex<Recent>) -> Answer {
+    if path != "/metrics" {
+        return Answer::plain(404, "metrics are at /metrics\n");
+    }
+    // Whoever asks meanwhile waits for this answer, and has it too.
+    let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
+    match recent.get(Instant::now(), || Counted::ask().and_then(|counted| counted.text())) {
+        Ok(text) => {
+            Answer { status: 200, kind: "application/openmetrics-text; version=1.0.0; charset=utf-8", text }
         }
-    })?;
-    Ok(())
+        Err(why) => Answer::plain(503, why),
+    }
 }
 
 /// Names of all metrics as scrapers see them, to check dashboards and docs against.
@@ -264,16 +249,16 @@ pub fn names() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use anyhow::anyhow;
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
 
     /// A host with a VM whose name needs escaping.
     fn host_stats() -> HostStats {
-        let tiers =
-            BTreeMap::from([("receiver".to_string(), TierStats { tried: 3, delivered: 2, useful: 1 })]);
+        let tiers = BTreeMap::from([("receiver".to_string(), TierStats { delivered: 2 })]);
         let vm = VmStats { name: "web \"1\"\\".into(), run_ns: 2_500_000_000, tiers, ..VmStats::default() };
         HostStats {
-            yield_policy: "handoff".into(),
+            settings: "slice-us=3000".into(),
             direct: 7,
             vms: BTreeMap::from([(42, vm)]),
             ..HostStats::default()
@@ -295,6 +280,18 @@ mod tests {
         );
         assert!(host.contains("overbook_host_tasks_direct_total 7\n"));
         assert!(guest.contains("overbook_guest_steal_ratio 0.125\n"), "{guest}");
+    }
+
+    #[test]
+    fn other_paths_ask_nobody() {
+        let recent = Mutex::new(Recent { answer: None });
+        assert_eq!(answer("/", &recent).status, 404);
+        assert!(recent.lock().unwrap().answer.is_none());
+        // What was counted a moment ago is what everybody gets.
+        recent.lock().unwrap().answer =
+            Some((Instant::now() + Duration::from_secs(60), Ok("figures".into())));
+        let same = answer("/metrics", &recent);
+        assert_eq!((same.status, same.text.as_str()), (200, "figures"));
     }
 
     #[test]

@@ -18,7 +18,7 @@ const COMMANDS: [&str; 2] = ["host", "guest"];
 /// Options of one command that ask a scheduler that runs, or are for the lab: the file's are for loading one.
 const NOT_LOADING: [&str; 11] = [
     "--monitor",
-    "--switch",
+    "--set",
     "--preferred",
     "--status",
     "--replay",
@@ -155,11 +155,11 @@ mod tests {
 
     #[test]
     fn a_table_becomes_options() {
-        let text = "[host]\nyield-policy = \"credit\"\nslice-us = 2000\ntiers = [\"receiver\", \"kernel\"]\ncosts = true\n\
-                    spin-probe = false\n[guest]\nlow = 100\n";
+        let text =
+            "[host]\nrelations = \"off\"\nslice-us = 2000\ncosts = true\njson = false\n[guest]\nlow = 100\n";
         let mut host = of(text, "host").unwrap();
         host.sort();
-        assert_eq!(host, ["--costs", "--slice-us=2000", "--tiers=receiver,kernel", "--yield-policy=credit"]);
+        assert_eq!(host, ["--costs", "--relations=off", "--slice-us=2000"]);
         assert_eq!(of(text, "guest").unwrap(), ["--low=100"]);
         assert!(of("", "host").unwrap().is_empty());
     }
@@ -175,7 +175,8 @@ mod tests {
             ("[host]\nnonsense = 1\n", 2, "unexpected argument '--nonsense' found"),
             ("[host]\nnonsense = false\n", 2, "unexpected argument '--nonsense' found"),
             ("[guest]\nlow = 100\n[host]\nslice-us = \"long\"\n", 4, "a number from 100 to 100000"),
-            ("[host]\nyield-policy = \"x\"\n", 2, "there are forfeit, deboost"),
+            ("[host]\nrelations = \"x\"\n", 2, "there are on, off"),
+            ("[host]\nset = \"slice-us=3000\"\n", 2, "belongs on the command line"),
             ("[host]\nmonitor = 1\n", 2, "belongs on the command line"),
         ] {
             let (at, error) = of(text, "host").unwrap_err();
@@ -188,7 +189,7 @@ mod tests {
     fn the_shipped_file_is_sound_and_so_is_every_option_in_its_comments() {
         let text = include_str!("../../../packaging/overbook.toml");
         assert!(of(text, "host").unwrap().is_empty());
-        let all = text.replace("# yield", "yield").replace("# slice", "slice");
+        let all = text.replace("# relations", "relations").replace("# slice", "slice");
         let all = all.replace("# governor", "governor").replace("# high", "high").replace("# low", "low");
         assert_eq!((of(&all, "host").unwrap().len(), of(&all, "guest").unwrap().len()), (2, 3));
     }

@@ -2,7 +2,7 @@
 //! `overbook host` and `overbook guest`: what they have in common on the command line.
 
 use anyhow::{Context, Result};
-use clap::Args;
+use clap::{Arg, Args};
 use overbook_host::Options;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::net::SocketAddr;
@@ -30,6 +30,7 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 #[derive(Args)]
+#[command(mut_args(hide_libbpf))]
 pub struct Host {
     #[command(flatten)]
     options: Options,
@@ -45,6 +46,12 @@ impl Host {
     }
 }
 
+/// libbpf's options work, but are for those who know libbpf.
+fn hide_libbpf(arg: Arg) -> Arg {
+    let hidden = arg.is_hide_set() || arg.get_help_heading() == Some("Options of libbpf");
+    arg.hide(hidden)
+}
+
 /// Raised by Ctrl-C and SIGTERM.
 pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
     let stop = Arc::new(AtomicBool::new(false));
@@ -52,4 +59,34 @@ pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
         signal_hook::flag::register(signal, stop.clone()).context("cannot handle signals")?;
     }
     Ok(stop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Command;
+
+    fn options() -> Command {
+        Host::augment_args(Command::default())
+    }
+
+    #[test]
+    fn an_operator_sees_twenty_options_at_most() {
+        let all = options();
+        let shown: Vec<&str> =
+            all.get_arguments().filter(|arg| !arg.is_hide_set()).filter_map(Arg::get_long).collect();
+        assert!(shown.len() <= 20, "{}: {shown:?}", shown.len());
+        assert!(shown.contains(&"set") && !shown.contains(&"btf-custom-path"), "{shown:?}");
+    }
+
+    #[test]
+    fn nothing_is_served_unless_asked_for() {
+        let metrics = |arguments: &[&str]| {
+            let words = ["host"].iter().chain(arguments);
+            let found = options().try_get_matches_from(words).unwrap();
+            found.get_one::<SocketAddr>("metrics").copied()
+        };
+        assert_eq!(metrics(&[]), None);
+        assert!(metrics(&["--metrics"]).unwrap().ip().is_loopback());
+    }
 }

@@ -36,7 +36,7 @@ pub enum Lab {
         #[arg(required = true)]
         scenarios: Vec<PathBuf>,
     },
-    /// Load, switch, kill and upset the host scheduler while VMs come and go, and look that all get on
+    /// Load, change, kill and upset the host scheduler while VMs come and go, and look that all get on
     Soak(SoakArgs),
     /// Show on an emulated machine that the guest scheduler does what it promises, with injected steal times
     Guest(GuestArgs),

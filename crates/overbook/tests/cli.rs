@@ -33,6 +33,11 @@ fn values_are_refused_in_words() {
         (&["lab", "run", ALONE, "--repetitions", "x"], "a number from 1 to 1000 belongs here"),
         (&["bench", "--vms", "none"], "a number from 1 to 64 belongs here"),
         (&["host", "--metrics", "here"], "as in 127.0.0.1:9836"),
+        // Whether a scheduler runs or not.
+        (&["host", "--set", "slice-us"], "KEY=VALUE belongs here, as in slice-us=3000"),
+        (&["host", "--set", "slice-us=1"], "a number from 100 to 100000 belongs here"),
+        (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations, window-us"),
+        (&["host", "--set", "relations=full"], "there are on, off"),
     ] {
         let said = refusal(arguments);
         assert!(said.starts_with("error: invalid value") && said.ends_with(expected), "{said}");
@@ -237,7 +242,8 @@ fn nobody_is_told_anything_where_no_scheduler_runs() {
         &["guest", "--status"],
         &["guest", "--monitor", "1"],
         &["host", "--monitor", "1"],
-        &["host", "--switch", "credit"],
+        &["host", "--set", "slice-us=2000"],
+        &["host", "--set", "slice-us=2000", "--set", "relations=off"],
     ] {
         assert!(complaint(arguments, &[]).contains("no scheduler of ours is running"), "{arguments:?}");
     }

@@ -14,7 +14,6 @@ mod ffi {
     include!(concat!(env!("OUT_DIR"), "/policy.rs"));
 }
 
-pub mod gang;
 pub mod relations;
 pub mod steal;
 
@@ -55,21 +54,19 @@ pure! {
     weight_from_cgroup = ovb_weight_from_cgroup(cpu_weight: u32) -> u32;
     /// `weight.h`: real time as virtual time at a weight.
     weighted = ovb_weighted(ns: u64, weight: u32) -> u64;
-    /// `deboost.h`: upper bound of a penalty.
+    /// `published/deboost.h`: upper bound of a penalty.
     deboost_cap = ovb_deboost_cap(gran: u64, nr_queued: u32) -> u64;
-    /// `deboost.h`: penalty when the target is not behind.
+    /// `published/deboost.h`: penalty when the target is not behind.
     deboost_baseline = ovb_deboost_baseline(gran: u64, nr_queued: u32) -> u64;
     /// `weight.h`: what a member of `weight` has of a group's effective weight.
     effective = ovb_effective(effective: u32, weight: u32, total: u32) -> u32;
-    /// `weight.h`: a vCPU's effective weight if its VM of `vcpus` keeps its share though `wanting` of them run.
-    vm_share = ovb_vm_share(effective: u32, vcpus: u32, wanting: u32) -> u32;
     /// `weight.h`: real time as virtual time at an effective weight.
     weighted_effective = ovb_weighted_effective(ns: u64, effective: u32) -> u64;
-    /// `credit.h`: lag that a credited target ends with.
+    /// `published/credit.h`: lag that a credited target ends with.
     credit_margin = ovb_credit_margin(weighted_slice: u64, nr_queued: u32) -> u64;
-    /// `credit.h`: the target's new virtual time.
+    /// `published/credit.h`: the target's new virtual time.
     credit = ovb_credit(vtime: u64, now: u64, weighted_slice: u64, nr_queued: u32) -> u64;
-    /// `strict.h`: the yielder's new virtual time.
+    /// `published/strict.h`: the yielder's new virtual time.
     strict = ovb_strict(yielder: u64, target: u64, gran: u64) -> u64;
     /// `handoff.h`: ns granted to the target.
     handoff_grant = ovb_handoff_grant(left: u64, least: u64, slice: u64, overtime: u32) -> u64;
@@ -77,32 +74,22 @@ pure! {
     handoff_price = ovb_handoff_price(grant: u64, least: u64, aside: u32) -> u64;
     /// `handoff.h`: nonzero if who runs on such a grant is in overtime.
     handoff_overtime = ovb_handoff_overtime(left: u64, least: u64, overtime: u32) -> u32;
-    /// `request.h`: mean burst of a task after one more.
-    burst = ovb_burst(mean: u64, ran: u64, slice: u64) -> u64;
-    /// `request.h`: ns that a task asks for.
-    request = ovb_request(mean: u64, ran: u64, slice: u64) -> u64;
-    /// `stay.h`: members of a set.
+    /// `math.h`: members of a set.
     popcount = ovb_popcount(bits: u64) -> u32;
-    /// `proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
+    /// `published/proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
     share = ovb_share(weight: u32, total: u32) -> u32;
 }
 
-/// `forfeit.h`: moves an eligible yielder to its deadline; whether it moved.
+/// `published/forfeit.h`: moves an eligible yielder to its deadline; whether it moved.
 pub fn forfeit(place: &mut Place, now: u64, weighted_slice: u64) -> bool {
     // SAFETY: the reference is valid for the call, and nothing is kept.
     unsafe { ffi::ovb_forfeit(place, now, weighted_slice) != 0 }
 }
 
-/// `strict.h`: whether the target is accepted before a rival.
+/// `published/strict.h`: whether the target is accepted before a rival.
 pub fn strict_accepts(target: u64, rival: u64, gran: u64) -> bool {
     // SAFETY: as in `pure!`.
     unsafe { ffi::ovb_strict_accepts(target, rival, gran) != 0 }
-}
-
-/// `stay.h`: whether a VM that runs so many vCPUs is within its share.
-pub fn stay_within_share(running: u32, vcpus: u32, cpus: u32, queued: u32) -> bool {
-    // SAFETY: as in `pure!`.
-    unsafe { ffi::ovb_stay_within_share(running, vcpus, cpus, queued) != 0 }
 }
 
 /// `handoff.h`: who pays for `used` ns of a grant.
@@ -113,7 +100,7 @@ pub fn handoff_settle(grant: u64, used: u64) -> HandoffBill {
     bill
 }
 
-/// `proportional.h`: penalties of the levels above the task; the number of levels that were reached.
+/// `published/proportional.h`: penalties of the levels above the task; the number of levels that were reached.
 pub fn proportional(chain: &Chain, now: &[u64; MAX_LEVELS], slice: u64) -> (usize, [u64; MAX_LEVELS]) {
     let mut penalty = [0; MAX_LEVELS];
     // SAFETY: all three have room for OVB_MAX_LEVELS levels, the most that the function looks at.
@@ -130,43 +117,43 @@ pub fn vtime_before(a: u64, b: u64) -> bool {
     unsafe { ffi::ovb_vtime_before(a, b) != 0 }
 }
 
-/// `deboost.h`: the published penalty (steps 8 to 12).
+/// `published/deboost.h`: the published penalty (steps 8 to 12).
 pub fn deboost_penalty_published(gran: u64, gap: u64, nr_queued: u32, reversal: bool) -> u64 {
     // SAFETY: as in `pure!`.
     unsafe { ffi::ovb_deboost_penalty_published(gran, gap, nr_queued, reversal.into()) }
 }
 
-/// `deboost.h`: the mended penalty.
+/// `published/deboost.h`: the mended penalty.
 pub fn deboost_penalty(gran: u64, gap: u64, nr_queued: u32, reversal: bool) -> u64 {
     // SAFETY: as in `pure!`.
     unsafe { ffi::ovb_deboost_penalty(gran, gap, nr_queued, reversal.into()) }
 }
 
-/// `deboost.h`: the published steps in their published order; 0 for no penalty.
+/// `published/deboost.h`: the published steps in their published order; 0 for no penalty.
 pub fn deboost_published(state: &mut DeboostState, call: &DeboostCall) -> u64 {
     // SAFETY: both references are valid for the call, and nothing is kept.
     unsafe { ffi::ovb_deboost_published(state, call) }
 }
 
-/// `deboost.h`: the mended steps in their mended order; 0 for no penalty.
+/// `published/deboost.h`: the mended steps in their mended order; 0 for no penalty.
 pub fn deboost(state: &mut DeboostState, call: &DeboostCall) -> u64 {
     // SAFETY: as above.
     unsafe { ffi::ovb_deboost(state, call) }
 }
 
-/// `ratelimit.h`: whether more than `interval` ns have passed since the last use.
+/// `published/ratelimit.h`: whether more than `interval` ns have passed since the last use.
 pub fn ratelimit_open(limit: &RateLimit, now: u64, interval: u64) -> bool {
     // SAFETY: as above.
     unsafe { ffi::ovb_ratelimit_open(limit, now, interval) != 0 }
 }
 
-/// `ratelimit.h`: notes a use.
+/// `published/ratelimit.h`: notes a use.
 pub fn ratelimit_use(limit: &mut RateLimit, now: u64) {
     // SAFETY: as above.
     unsafe { ffi::ovb_ratelimit_use(limit, now) }
 }
 
-/// `lca.h`: the levels of two chains that share a queue.
+/// `published/lca.h`: the levels of two chains that share a queue.
 pub fn find_lca(yielder: &Chain, target: &Chain) -> Option<(usize, usize)> {
     let mut lca = ffi::ovb_lca::default();
     // SAFETY: as above.

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `relations.h`, `published_ipi.h`, `tiers.h`: whom a vCPU waits for, and whom to run instead of it.
+//! `relations.h`, `published/ipi.h`, `tiers.h`: whom a vCPU waits for, and whom to run instead of it.
 
 use crate::ffi;
 
 pub use ffi::{
-    OVB_RELATION_MANY, OVB_RELATION_SLOTS, OVB_TIERS_ALL, OVB_WINDOW_MIN_NS, OVB_WINDOW_NS,
-    ovb_candidate as Candidate, ovb_inbox as Inbox, ovb_ipi_slot as IpiSlot, ovb_relation as Relation,
-    ovb_relations as Relations, ovb_response as Response, ovb_tier_OVB_TIER_CHAINED as OVB_TIER_CHAINED,
+    OVB_RELATION_MANY, OVB_RELATION_SLOTS, OVB_TIERS_ALL, OVB_WINDOW_NS, ovb_candidate as Candidate,
+    ovb_inbox as Inbox, ovb_ipi_slot as IpiSlot, ovb_relation as Relation, ovb_relations as Relations,
+    ovb_tier_OVB_TIER_CHAINED as OVB_TIER_CHAINED,
 };
 
 /// What a receiver's local APIC says of a vector (`enum ovb_apic_state`).
@@ -68,21 +68,7 @@ impl Inbox {
     }
 }
 
-impl Response {
-    /// Learns from one response.
-    pub fn learn(&mut self, ns: u64) {
-        // SAFETY: as above.
-        unsafe { ffi::ovb_response_learn(self, ns) }
-    }
-
-    /// The window that follows.
-    pub fn window(&self, most: u64) -> u64 {
-        // SAFETY: as above.
-        unsafe { ffi::ovb_response_window(self, most) }
-    }
-}
-
-/// `published_ipi.h`: records an IPI.
+/// `published/ipi.h`: records an IPI.
 pub fn published_send(
     sender: &mut IpiSlot,
     sender_id: u32,
@@ -94,26 +80,26 @@ pub fn published_send(
     unsafe { ffi::ovb_ipi_slot_send(sender, sender_id, receiver, receiver_id, now) }
 }
 
-/// `published_ipi.h`: whether `target` is the sender's recent receiver.
+/// `published/ipi.h`: whether `target` is the sender's recent receiver.
 pub fn published_waits_for(sender: &IpiSlot, target: u32, now: u64, window: u64) -> bool {
     // SAFETY: as above.
     unsafe { ffi::ovb_ipi_slot_waits_for(sender, target, now, window) != 0 }
 }
 
-/// `published_ipi.h`: the receiver's part of an EOI; the sender.
+/// `published/ipi.h`: the receiver's part of an EOI; the sender.
 pub fn published_eoi(receiver: &mut IpiSlot) -> Option<u32> {
     // SAFETY: as above.
     let sender = unsafe { ffi::ovb_ipi_slot_eoi(receiver) };
     sender.checked_sub(1)
 }
 
-/// `published_ipi.h`: the sender's part of it.
+/// `published/ipi.h`: the sender's part of it.
 pub fn published_answered(sender: &mut IpiSlot, receiver: u32, now: u64, window: u64) {
     // SAFETY: as above.
     unsafe { ffi::ovb_ipi_slot_answered(sender, receiver, now, window) }
 }
 
-/// `published_ipi.h`: a sender's bit in ple-kvm's bitmap.
+/// `published/ipi.h`: a sender's bit in ple-kvm's bitmap.
 pub fn ple_kvm_bit(sender: u32) -> u64 {
     // SAFETY: a pure function.
     unsafe { ffi::ovb_ple_kvm_bit(sender) }

@@ -7,10 +7,12 @@ use std::process::Command;
 
 fn headers() -> Vec<PathBuf> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policy");
-    let mut files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|e| e.unwrap().path()).collect();
+    let folders = [dir.clone(), dir.join("published")];
+    let mut files: Vec<PathBuf> =
+        folders.iter().flat_map(|dir| fs::read_dir(dir).unwrap()).map(|e| e.unwrap().path()).collect();
     files.retain(|f| f.extension().is_some_and(|e| e == "h"));
     files.sort();
-    assert!(files.len() >= 7);
+    assert!(files.len() >= 15);
     files
 }
 

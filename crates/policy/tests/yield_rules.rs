@@ -132,20 +132,6 @@ proptest! {
     }
 
     #[test]
-    fn a_vm_keeps_its_share_however_few_of_its_vcpus_run(effective in 1u32..100_000, vcpus in 1u32..=256, wanting in 0u32..=256) {
-        let share = overbook_policy::vm_share(effective, vcpus, wanting);
-        prop_assert!(share >= effective);
-        if wanting >= vcpus || wanting == 0 {
-            prop_assert_eq!(share, effective);
-        } else {
-            // All that run together have no more than the VM, and less by rounding and by the bound of weights only.
-            let (sum, whole) = (u64::from(share) * u64::from(wanting), u64::from(effective) * u64::from(vcpus));
-            prop_assert!(sum <= whole);
-            prop_assert!(sum + u64::from(wanting) > whole || u64::from(share) == u64::from(OVB_WEIGHT_MAX) << 4);
-        }
-    }
-
-    #[test]
     fn effective_time_is_below_the_exact_one_by_little(ns in 0u64..1 << 45, weight in 1u32..1 << 21) {
         let exact = u128::from(ns) * u128::from(OVB_EFFECTIVE_NICE_0) / u128::from(weight);
         let got = u128::from(weighted_effective(ns, weight));

@@ -70,12 +70,14 @@ pub fn read(path: &Path) -> Result<Scenario> {
     Ok(scenario)
 }
 
-/// A variable of the scheduler that may be changed: its name, and whether it has 64 bits.
+/// Variables of the scheduler that may be changed, here also its constant times: the name, and whether it has 64 bits.
 pub fn settings() -> impl Iterator<Item = (&'static str, bool)> {
     let source = include_str!("../../host/src/bpf/state.bpf.h");
     source.lines().filter_map(|line| {
-        let (kind, rest) = line.strip_prefix("volatile u")?.split_once(' ')?;
-        Some((rest.split([' ', ';', '[']).next()?, kind == "64"))
+        let constant = line.strip_prefix("const ");
+        let (kind, rest) = constant.unwrap_or(line).strip_prefix("volatile u")?.split_once(' ')?;
+        let name = rest.split([' ', ';', '[']).next()?;
+        (constant.is_none() || name.ends_with("_ns")).then_some((name, kind == "64"))
     })
 }
 
@@ -105,8 +107,11 @@ fn arguments(list: &[String], dilation: f64) -> Result<Vec<(String, u64)>> {
             (Some(us), Some(name), _) => Some((format!("{name}_ns"), ns(us * dilation))),
             // The watchdog's patience is not stretched.
             (Some(ms), _, Some(name)) => Some((format!("{name}_ns"), ns(ms * 1000.0))),
-            _ if value.is_none() => Some((option.clone(), 1)),
-            _ => None,
+            _ => match value {
+                None | Some("on") => Some((option.clone(), 1)),
+                Some("off") => Some((option.clone(), 0)),
+                _ => None,
+            },
         };
         match setting.filter(|(name, _)| known(name).is_ok()) {
             Some(setting) => set.push(setting),

@@ -200,7 +200,6 @@ impl World {
         model.init(host.cpus, host.version, host.interleave > 0);
         model.set::<bool>("sends_seen", 0, true)?;
         model.set::<bool>("ends_seen", 0, true)?;
-        model.set::<u32>("gang_choice", 0, 0)?;
         for (name, value) in &host.set {
             // Only 64-bit and 32-bit variables are tunable; ours say so in their names.
             match name.ends_with("_ns") {

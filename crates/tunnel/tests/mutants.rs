@@ -51,8 +51,11 @@ fn copy(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {
         let entry = entry.unwrap();
+        let place = to.join(entry.file_name());
         if entry.file_type().unwrap().is_file() {
-            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+            fs::copy(entry.path(), place).unwrap();
+        } else {
+            copy(&entry.path(), &place);
         }
     }
 }

@@ -83,6 +83,19 @@ fn mistakes_of_options_are_one_sentence() {
     assert!(variant.contains("EEVDF"), "{variant}");
 }
 
+#[test]
+fn switches_of_the_host_are_known() {
+    let mut scenario = short(0.0, 0.02, &folder().join("relations-ipi.toml"));
+    let run = |scenario: &Scenario, variant: &str| {
+        let options = Options { variant: Some(variant.into()), ..Options::default() };
+        scene::build(scenario, &options).map(|mut scene| scene.run().digest)
+    };
+    assert_ne!(run(&scenario, "overbook").unwrap(), run(&scenario, "off").unwrap(), "it changes nothing");
+    scenario.variants[2].overbook = Some(vec!["--relations".into(), "full".into()]);
+    let why = run(&scenario, "off").err().unwrap().to_string();
+    assert!(why.contains("does not know `overbook host --relations`"), "{why}");
+}
+
 /// A window of a large host's life, in lines, and the digest of all of it.
 fn trace(interleave: u32, seed: u64) -> (String, u64) {
     let mut scenario = short(0.0, 0.012, &folder().join("tunnel/large.toml"));

@@ -3,13 +3,11 @@
  * Weights down the tree of cgroups, flattened: a task's effective weight is its own weight times
  * its group's share of the group above, up to the root (as scx_flatcg does). A share is a group's
  * cpu.weight over the weights of all members of the group above that have something to run.
- *
- * So the queues know one level only. Rules that walk a tree are passed that one level.
+ * So the queues know one level only.
  */
 #ifndef OVERBOOK_CGROUP_BPF_H
 #define OVERBOOK_CGROUP_BPF_H
 
-#include "proportional.h"
 #include "state.bpf.h"
 
 #define MAX_DEPTH 8
@@ -24,9 +22,6 @@ struct group_ctx {
 	u32 nr_active;
 	/* Sum of the weights of what nr_active counts. */
 	u64 active_weight;
-	/* ns of virtual time by which the proportional rule has pushed the group's members back, in
-	 * all. */
-	u64 pushed;
 };
 
 struct {
@@ -140,14 +135,13 @@ static __always_inline void step_down(const struct group_ctx *group, u32 *effect
 	*total = group->active_weight;
 }
 
-/* Finds a task's effective weight, see ovb_effective(), and moves it as its groups were pushed
- * since it was placed last. The root has no rivals: its members' weights count as they are. Not
- * static, so that it is verified once per program. */
+/* Finds a task's effective weight, see ovb_effective(). The root has no rivals: its members'
+ * weights count as they are. Not static, so that it is verified once per program. */
 __noinline u32 effective_weight(struct task_struct *p __arg_trusted,
 				struct task_ctx *taskc __arg_nonnull)
 {
 	u32 own = own_weight(p, taskc->idle_class), effective = 0;
-	u64 total = 0, pushed = 0, id;
+	u64 total = 0;
 	struct cgroup *leaf;
 	int depth, level;
 
@@ -167,101 +161,14 @@ __noinline u32 effective_weight(struct task_struct *p __arg_trusted,
 		if (!cgrp)
 			break;
 		group = group_ctx(cgrp);
-		if (group) {
+		if (group)
 			step_down(group, &effective, &total);
-			pushed += group->pushed;
-		}
 		bpf_cgroup_release(cgrp);
 	}
-	id = BPF_CORE_READ(leaf, kn, id);
-	if (taskc->group == id)
-		taskc->vtime += pushed - taskc->pushed;
-	taskc->group = id;
-	taskc->pushed = pushed;
 	bpf_cgroup_release(leaf);
 	if (!effective)
 		return own << OVB_EFFECTIVE_SHIFT;
 	return ovb_effective(effective, own, total > own ? total : own);
-}
-
-/* Too large for the stack. */
-struct push_scratch {
-	struct ovb_chain chain;
-	u64 clock[OVB_MAX_LEVELS];
-	u64 penalty[OVB_MAX_LEVELS];
-};
-
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct push_scratch);
-} push_scratches SEC(".maps");
-
-/*
- * The proportional rule: every group above a yielder is pushed back, and with it all that it holds.
- * Levels are the task's groups below the root, in units of the root's virtual time, as effective
- * weights make them; a group stands where its task stands. The task itself forfeits (see price()).
- */
-static void push_groups(struct task_struct *p, struct task_ctx *taskc, u64 clock, u64 slice)
-{
-	u32 zero = 0, effective = 0, level, depth, levels;
-	struct push_scratch *scratch;
-	struct cgroup *leaf;
-	u64 total = 0;
-
-	scratch = bpf_map_lookup_elem(&push_scratches, &zero);
-	if (!has_groups || !scratch)
-		return;
-	leaf = scx_bpf_task_cgroup(p);
-	if (!leaf)
-		return;
-	depth = leaf->level;
-	if (depth >= OVB_MAX_LEVELS)
-		depth = OVB_MAX_LEVELS - 1;
-	scratch->chain.depth = depth + 1;
-	/* Downwards, as effective weights are found; the top group is the last of the chain. */
-	bpf_for (level, 1, OVB_MAX_LEVELS) {
-		u32 at = bounded(depth - level + 1, OVB_MAX_LEVELS), above = effective;
-		struct group_ctx *group;
-		struct cgroup *cgrp;
-
-		if (level > depth)
-			break;
-		cgrp = bpf_cgroup_ancestor(leaf, level);
-		if (!cgrp)
-			break;
-		group = group_ctx(cgrp);
-		if (group) {
-			step_down(group, &effective, &total);
-		}
-		scratch->chain.level[at].vtime = taskc->vtime;
-		scratch->chain.level[at].weight = effective;
-		scratch->chain.level[at].total_weight = above ? above : effective;
-		scratch->clock[at] = clock;
-		bpf_cgroup_release(cgrp);
-	}
-	scratch->chain.level[0].weight = taskc->effective;
-	scratch->chain.level[0].total_weight = effective;
-	/* Effective weights are finer by OVB_EFFECTIVE_SHIFT. */
-	levels = ovb_proportional(&scratch->chain, scratch->clock, slice << OVB_EFFECTIVE_SHIFT,
-				  scratch->penalty);
-	bpf_for (level, 1, OVB_MAX_LEVELS) {
-		struct group_ctx *group;
-		struct cgroup *cgrp;
-
-		if (level >= levels)
-			break;
-		cgrp = bpf_cgroup_ancestor(leaf, depth - level + 1);
-		if (!cgrp)
-			break;
-		group = group_ctx(cgrp);
-		if (group)
-			__sync_fetch_and_add(&group->pushed,
-					     scratch->penalty[bounded(level, OVB_MAX_LEVELS)]);
-		bpf_cgroup_release(cgrp);
-	}
-	bpf_cgroup_release(leaf);
 }
 
 #endif

@@ -27,18 +27,6 @@ static bool steal(u32 llc)
 	return false;
 }
 
-/* VM of the first task in a queue, 0 if it is no vCPU. */
-static __noinline u32 first_vm(u64 dsq)
-{
-	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
-	struct task_ctx *taskc;
-
-	if (!first)
-		return 0;
-	taskc = task_ctx(first);
-	return taskc ? taskc->vm : 0;
-}
-
 /* Whether a queued task has waited for so long. It may have been queued after `now`, by another
  * CPU. */
 static bool has_waited(const struct task_ctx *taskc, u64 now, u64 ns)

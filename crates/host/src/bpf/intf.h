@@ -17,36 +17,6 @@
  * chooses them. */
 #define OVB_MAX_VCPUS 256
 
-/* Who runs after a directed yield (docs/policies.md). */
-enum ovb_yield_policy {
-	OVB_YIELD_FORFEIT = 0,
-	OVB_YIELD_DEBOOST = 1,
-	OVB_YIELD_CREDIT = 2,
-	OVB_YIELD_PROPORTIONAL = 3,
-	OVB_YIELD_STRICT = 4,
-	OVB_YIELD_HANDOFF = 5,
-	OVB_YIELD_POLICIES = 6,
-};
-
-/* How the receiver of a vCPU's IPI is known. */
-enum ovb_relations_mode {
-	OVB_RELATIONS_NONE = 0,
-	/* One slot each way, any EOI clears (facts.md A4). */
-	OVB_RELATIONS_PUBLISHED = 1,
-	/* A bitmap of senders while scheduled out (A6, patch 2). */
-	OVB_RELATIONS_PLE_KVM = 2,
-	/* policy/relations.h. */
-	OVB_RELATIONS_FULL = 3,
-};
-
-/* Whether a VM's vCPUs run together. */
-enum ovb_gang_choice {
-	OVB_GANG_OFF = 0,
-	OVB_GANG_ON = 1,
-	/* Whatever lets the VM spin less. */
-	OVB_GANG_AUTO = 2,
-};
-
 /* Counters of the whole host, per CPU. */
 enum ovb_count {
 	/* Tasks sent straight to an idle CPU, or to one that runs SCHED_IDLE tasks. */
@@ -61,8 +31,6 @@ enum ovb_count {
 	OVB_COUNT_KEEP,
 	/* Tasks taken from another LLC's queue by a CPU that had nothing else. */
 	OVB_COUNT_STEAL_LLC,
-	/* vCPUs picked since siblings of theirs run. */
-	OVB_COUNT_GANG,
 	/* SCHED_IDLE tasks that had waited for so long that they went before others. */
 	OVB_COUNT_IDLE_OVERDUE,
 	/* sched_yield() without a target. */
@@ -71,8 +39,6 @@ enum ovb_count {
 	OVB_COUNT_OUTSIDE,
 	/* Running tasks moved off a CPU that had lost preference. */
 	OVB_COUNT_PUSHED,
-	/* Times that a vCPU was placed with a share of siblings that do not want to run. */
-	OVB_COUNT_SHARED,
 	/* Tasks that had waited for so long that they went before others. */
 	OVB_COUNT_OVERDUE,
 	/* Tasks queued before others, as they were preempted inside an RCU read section. */
@@ -90,20 +56,13 @@ struct ovb_vm_stats {
 	unsigned long long same_queue;
 	/* Asked ones whose target was elsewhere: another LLC's queue, or one CPU's own. */
 	unsigned long long other_queue;
-	/* Asked ones whose target could not be moved: not queued (any more), or not allowed here.
-	 * Not counted under hand-off, which looks for another. */
-	unsigned long long refused;
-	/* Targets by tier: chosen instead of whom KVM chose, or without KVM's choosing anybody;
-	 * those that then ran; and after how many of these the spinner made progress. */
-	unsigned long long tier_tried[OVB_TIERS];
+	/* Targets that ran, by tier. */
 	unsigned long long tier_delivered[OVB_TIERS];
-	unsigned long long tier_useful[OVB_TIERS];
 	/* Spins for which KVM found nobody to yield to. */
 	unsigned long long unheard;
-	/* The yielder went on spinning, as it has been answered or is about to be; or, as nobody
-	 * who could help was queued, for a moment; or gave up its turn. */
+	/* The yielder went on spinning, as it has been answered; or gave up its turn, as nobody who
+	 * could help was queued. */
 	unsigned long long awaited;
-	unsigned long long stayed;
 	unsigned long long gave_up;
 	/* IPIs between vCPUs that were seen, and EOIs. */
 	unsigned long long ipis;

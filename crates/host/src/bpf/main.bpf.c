@@ -15,9 +15,11 @@
  * The terms.
  *   turn      what a task may run before others are asked again; slice_ns unless it was granted.
  *   vtime     time that a task has run, weighted (policy/weight.h).
- *   deadline  vtime plus what the task asks for, weighted (policy/request.h), and a slice more for
- * who gave up a turn: the order of the queues. clock     the vtime that tasks are compared with: of
- * an LLC, or of a CPU for tasks that may not run everywhere. grant     ns that somebody else pays.
+ *   deadline  vtime plus a slice, weighted, and one more for who gave up a turn: the order of the
+ *             queues.
+ *   clock     the vtime that tasks are compared with: of an LLC, or of a CPU for tasks that may not
+ *             run everywhere.
+ *   grant     ns that somebody else pays.
  *   LLC queue a DSQ per last-level cache; CPU queue, a DSQ per CPU for tasks that can run nowhere
  *             else. A CPU compares the heads of both. SCHED_IDLE tasks have queues of their own,
  *             which are served when these are empty, or when somebody has waited for too long.
@@ -25,9 +27,8 @@
  * A chain of yields on one CPU ends with the turn that it began in, plus one least grant; then the
  * queues are asked, and waiters outside the VM have their turn.
  *
- * Under hand-off a yield never earns time: virtual times move backwards only by refunds of what was
- * prepaid. (The rule `credit` moves its target's.) place() bounds lag: to one slice after a sleep,
- * to LAG_SLICES after a wait.
+ * A yield never earns time: virtual times move backwards only by refunds of what was prepaid.
+ * place() bounds lag: to one slice after a sleep, to LAG_SLICES after a wait.
  */
 #include <scx/common.bpf.h>
 
@@ -37,9 +38,9 @@ UEI_DEFINE(uei);
 
 #include "state.bpf.h"
 
+#include "published/forfeit.h"
 #include "cgroup.bpf.h"
 #include "place.bpf.h"
-#include "gang.bpf.h"
 #include "taken.bpf.h"
 #include "wake.bpf.h"
 #include "yield.bpf.h"
@@ -124,7 +125,6 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	u32 llc = llc_of(cpu);
 	u64 shared, own;
-	u32 shared_vm;
 	bool has_shared, has_own, keep = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	struct task_ctx *prevc = keep ? task_ctx(prev) : NULL;
 
@@ -141,9 +141,6 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 	has_shared = first_deadline(llc_dsq(llc), &shared);
 	/* Empty, mostly, and that is cheaper to ask. */
 	has_own = scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0 && first_deadline(cpu_dsq(cpu), &own);
-	shared_vm = has_shared && gang_choice ? first_vm(llc_dsq(llc)) : 0;
-	if (shared_vm && (!has_own || !ovb_vtime_before(own, shared)) && run_gang(llc, shared))
-		return;
 	if (prevc && !prevc->yielded && !prevc->idle_class && (has_shared || has_own)) {
 		u64 first = !has_own			    ? shared
 			    : !has_shared		    ? own
@@ -154,15 +151,12 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		if (ovb_vtime_before(prevc->vtime + weighted(prevc, slice_ns), first)) {
 			count(OVB_COUNT_KEEP);
 			keep_running(prev, prevc, cpuc, cpu);
-			open_gang_turn(llc, prevc->vm);
 			return;
 		}
 	}
-	if (has_shared && (!has_own || ovb_vtime_before(shared, own))) {
-		open_gang_turn(llc, shared_vm);
-		if (scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
-			return;
-	}
+	if (has_shared && (!has_own || ovb_vtime_before(shared, own)) &&
+	    scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
+		return;
 	if (has_own && scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0))
 		return;
 	if (has_shared && scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
@@ -245,8 +239,6 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	if (taskc->grant_ns || out_of_turn)
 		return;
 	taskc->overtime = false;
-	if (taskc->vm)
-		end_with_gang_turn(p, taskc, llc_of(cpu), now);
 	advance_clocks(p, taskc, cpuc, cpu);
 }
 
@@ -263,12 +255,6 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 	charge(p, taskc, now);
 	taskc->running_since = 0;
 	look_at(p, taskc);
-	if (taskc->vm && taskc->helped_by && !taskc->yielded) {
-		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
-
-		if (stats)
-			settle_help(taskc, stats, now);
-	}
 	/* Who loses the CPU against his will was at work, as far as anybody knows. */
 	if (!taskc->yielded)
 		taskc->spun_at = 0;
@@ -320,10 +306,6 @@ void BPF_STRUCT_OPS(overbook_quiescent, struct task_struct *p, u64 deq_flags)
 		take_back(taskc);
 		vcpu_left_queue(taskc, false);
 		vcpu_wants(taskc, false);
-		if (deq_flags & SCX_DEQ_SLEEP) {
-			taskc->burst_ns = ovb_burst(taskc->burst_ns, taskc->ran_ns, slice_ns);
-			taskc->ran_ns = 0;
-		}
 	}
 	group_member(p, false);
 }
@@ -422,7 +404,6 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 			cpuc->vtime = VTIME_START;
 			cpuc->nominee = 0;
 		}
-		init_leave_timer(i);
 		err = scx_bpf_create_dsq(cpu_dsq(i), -1)
 			      ?: scx_bpf_create_dsq(idle_dsq(cpu_dsq(i)), -1);
 		if (err)

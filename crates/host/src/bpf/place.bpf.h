@@ -95,15 +95,6 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 	u64 now = clock_of(p, cpu), since = now, first, lag, floor, ceiling;
 
 	taskc->effective = effective_weight(p, taskc);
-	if (vm_shares && taskc->vm) {
-		struct vm_ctx *vmc = vm_ctx(taskc->vm);
-
-		if (vmc && vmc->nr_wanting < vmc->at.alive) {
-			taskc->effective =
-				ovb_vm_share(taskc->effective, vmc->at.alive, vmc->nr_wanting);
-			count(OVB_COUNT_SHARED);
-		}
-	}
 	lag = weighted(taskc, slice_ns);
 	/* Who ran while nobody waited may have carried the clock ahead of those who wait now, and a
 	 * task that wakes up would wait until they have come as far. */
@@ -117,11 +108,7 @@ static void place(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool w
 	ceiling = now + lag * LAG_SLICES;
 	if (ovb_vtime_before(ceiling, taskc->vtime))
 		taskc->vtime = ceiling;
-	taskc->deadline =
-		taskc->vtime +
-		(equal_requests
-			 ? lag
-			 : weighted(taskc, ovb_request(taskc->burst_ns, taskc->ran_ns, slice_ns)));
+	taskc->deadline = taskc->vtime + lag;
 	if (taskc->gave_up)
 		taskc->deadline += lag;
 	taskc->gave_up = false;
@@ -171,13 +158,11 @@ static void charge(struct task_struct *p, struct task_ctx *taskc, u64 now)
 		return;
 	used = now - taskc->running_since;
 	taskc->running_since = now;
-	taskc->ran_ns += used;
 	ovb_handoff_settle(taskc->grant_ns, used, &bill);
 	__sync_fetch_and_add(&taskc->vtime, weighted(taskc, bill.own));
 	if (taskc->vm) {
 		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
-		struct vm_ctx *vmc = vm_ctx(taskc->vm);
 
 		if (stats) {
 			stats->run_ns += used;
@@ -185,8 +170,6 @@ static void charge(struct task_struct *p, struct task_ctx *taskc, u64 now)
 		}
 		if (vcpuc)
 			vcpuc->stats.run_ns += used;
-		if (vmc)
-			__sync_fetch_and_add(&vmc->run_ns, used);
 	}
 	taskc->grant_ns = 0;
 	refund(taskc->donor, bill.refund);

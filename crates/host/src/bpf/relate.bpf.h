@@ -23,11 +23,6 @@
 /* An IPI to a vCPU that is not running (AMD's manual, AVIC). */
 #define AVIC_TARGET_NOT_RUNNING 1
 
-static u64 window_of(const struct vm_ctx *vmc)
-{
-	return adaptive_window ? ovb_response_window(&vmc->response, window_ns) : window_ns;
-}
-
 /* An IPI of the vCPU that runs here to a sibling. */
 static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver, u32 vector)
 {
@@ -45,27 +40,8 @@ static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver,
 	if (stats)
 		stats->ipis++;
 	mask_set(vmc->interrupted, receiver);
-	switch (relations_mode) {
-	case OVB_RELATIONS_PUBLISHED:
-		ovb_ipi_slot_send(&from->published, sender, &to->published, receiver, now);
-		break;
-	case OVB_RELATIONS_PLE_KVM: {
-		struct task_struct *p = bpf_task_from_pid(to->stats.pid);
-		struct task_ctx *taskc;
-
-		if (!p)
-			return;
-		taskc = task_ctx(p);
-		if (taskc && !taskc->running_since)
-			__sync_fetch_and_or(&to->senders, ovb_ple_kvm_bit(sender));
-		bpf_task_release(p);
-		break;
-	}
-	case OVB_RELATIONS_FULL:
-		ovb_relations_send(&from->sent, receiver, vector, now, window_of(vmc));
-		ovb_inbox_sent(&to->inbox, vector, now);
-		break;
-	}
+	ovb_relations_send(&from->sent, receiver, vector, now, window_ns);
+	ovb_inbox_sent(&to->inbox, vector, now);
 }
 
 SEC("?tp_btf/kvm_apic_accept_irq")
@@ -75,7 +51,7 @@ int BPF_PROG(irq_accepted, u32 apicid, u16 delivery_mode, u16 trigger_mode, u8 v
 	struct task_ctx *taskc = task_ctx(p);
 	struct vm_ctx *vmc;
 
-	if (!taskc || relations_mode == OVB_RELATIONS_NONE)
+	if (!taskc || !relations)
 		return 0;
 	/* Devices' interrupts come from threads that are no vCPUs. */
 	vmc = enlist(p, taskc);
@@ -101,7 +77,7 @@ int BPF_PROG(ipi_incomplete, u32 vcpu, u32 icrh, u32 icrl, u32 id, u32 index)
 	u32 receiver = icrh & 0xff000000 ? icrh >> 24 : icrh;
 	struct vm_ctx *vmc;
 
-	if (!taskc || relations_mode == OVB_RELATIONS_NONE || id != AVIC_TARGET_NOT_RUNNING)
+	if (!taskc || !relations || id != AVIC_TARGET_NOT_RUNNING)
 		return 0;
 	vmc = enlist(p, taskc);
 	/* Logical destinations and shorthands: the receivers' APICs tell. */
@@ -118,10 +94,8 @@ int BPF_PROG(irq_ended, struct kvm_lapic___ovb *apic, int vector)
 	struct ovb_vm_stats *stats;
 	struct vcpu_ctx *self;
 	struct vm_ctx *vmc;
-	u64 now, response;
-	u32 sender;
 
-	if (!taskc || !taskc->vcpu || relations_mode == OVB_RELATIONS_NONE)
+	if (!taskc || !taskc->vcpu || !relations)
 		return 0;
 	self = own_vcpu_ctx(taskc);
 	vmc = vm_ctx(taskc->vm);
@@ -131,21 +105,7 @@ int BPF_PROG(irq_ended, struct kvm_lapic___ovb *apic, int vector)
 	stats = vm_stats(taskc->vm);
 	if (stats)
 		stats->eois++;
-	now = scx_bpf_now();
-	if (relations_mode == OVB_RELATIONS_PUBLISHED) {
-		sender = ovb_ipi_slot_eoi(&self->published);
-		if (sender) {
-			struct vcpu_ctx *from = vcpu_ctx(vmc, sender - 1);
-
-			if (from)
-				ovb_ipi_slot_answered(&from->published, taskc->vcpu - 1, now,
-						      window_ns);
-		}
-	} else if (relations_mode == OVB_RELATIONS_FULL) {
-		response = ovb_inbox_ended(&self->inbox, vector, now);
-		if (response)
-			ovb_response_learn(&vmc->response, response);
-	}
+	ovb_inbox_ended(&self->inbox, vector, scx_bpf_now());
 	return 0;
 }
 

@@ -31,9 +31,8 @@ struct search {
 	u32 vcpu;
 	s32 cpu;
 	u64 now;
-	/* ns that a target could run, and for which IPIs are remembered. */
+	/* ns that a target could run. */
 	u64 left;
-	u64 window;
 	/* Thread that KVM would run, 0 for none. */
 	u32 kvm_choice;
 	/* Siblings that are looked at, and the interrupts of one. */
@@ -46,9 +45,8 @@ struct search {
 	/* A receiver of the spinner's has just handled its IPI, and the spinner may not know yet.
 	 */
 	bool answered;
-	/* One is running, or about to; so soon after the IPI that it is not worth a switch. */
+	/* One is running, or about to. */
 	bool answering;
-	bool answering_soon;
 	/* So the spinner shall go on. */
 	bool stays;
 	/* An IPI of the spinner's has not been handled. */
@@ -115,7 +113,7 @@ static bool take_from_queue(struct task_struct *p, u64 dsq, u64 turn_ns)
 }
 
 /* Whether all IPIs have been handled that a queued vCPU waited for, by the receivers' stamps. */
-static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
+static bool wait_is_over(const struct task_ctx *taskc, u64 now)
 {
 	struct vcpu_ctx *vcpuc;
 	struct vm_ctx *vmc;
@@ -132,7 +130,7 @@ static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
 		struct ovb_relation *slot = &vcpuc->sent.slot[i];
 		struct vcpu_ctx *to;
 
-		if (!slot->used || !ovb_within(slot->sent_at, now, window))
+		if (!slot->used || !ovb_within(slot->sent_at, now, window_ns))
 			continue;
 		to = vcpu_ctx(vmc, slot->receiver);
 		if (to && !ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at))
@@ -145,20 +143,17 @@ static bool wait_is_over(const struct task_ctx *taskc, u64 now, u64 window)
 static void look_at_wait(struct ovb_candidate *c, const struct task_ctx *taskc,
 			 const struct search *s)
 {
-	if (receivers_first && (c->receiver ? tiers & 1 << OVB_TIER_RECEIVER
-					    : c->interrupt && tiers & 1 << OVB_TIER_INTERRUPT))
-		return;
 	c->waiting = taskc->spun_at != 0;
 	if (!c->waiting)
 		return;
-	c->wait_over = wait_is_over(taskc, s->now, s->window);
+	c->wait_over = wait_is_over(taskc, s->now);
 	c->stale = !taskc->awaits_ipi && s->now - taskc->spun_at > stale_ns;
 }
 
 /* Whether the probes see who is sent an IPI. */
 static bool interrupts_known(void)
 {
-	return sends_seen && relations_mode != OVB_RELATIONS_NONE;
+	return sends_seen && relations;
 }
 
 /* Whether a queued sibling has an interrupt to take. Where IPIs are seen, only those are asked that
@@ -178,10 +173,10 @@ static bool has_interrupt(struct task_struct *p, const struct task_ctx *taskc, s
 #define UNHELPFUL (1 << OVB_TIER_ANY | 1 << OVB_TIER_STALE)
 
 /* Compares a sibling with the best so far. */
-__noinline int consider(u32 pid, u32 receiver)
+__noinline int consider(u32 pid)
 {
 	struct search *s = this_search();
-	struct ovb_candidate c = {.receiver = receiver};
+	struct ovb_candidate c = {};
 	struct task_struct *p;
 	struct task_ctx *taskc;
 	u32 tier;
@@ -194,11 +189,10 @@ __noinline int consider(u32 pid, u32 receiver)
 	taskc = task_ctx(p);
 	if (taskc && available(p, taskc, s->cpu, s->left)) {
 		c.available = 1;
-		if (!receiver)
-			c.interrupt = has_interrupt(p, taskc, s);
+		c.interrupt = has_interrupt(p, taskc, s);
 		look_at_wait(&c, taskc, s);
-		c.in_kernel = !receiver && (!c.waiting || c.wait_over) && preempted_in_kernel(p);
-		tier = ovb_tier_of(&c, s->answering ? tiers & ~UNHELPFUL : tiers);
+		c.in_kernel = (!c.waiting || c.wait_over) && preempted_in_kernel(p);
+		tier = ovb_tier_of(&c, s->answering ? OVB_TIERS_ALL & ~UNHELPFUL : OVB_TIERS_ALL);
 		if (tier > s->best) {
 			s->best = tier;
 			s->best_pid = pid;
@@ -222,7 +216,7 @@ static bool is_open(const struct ovb_relation *slot, struct vm_ctx *vmc, struct 
 		ended = to && ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at);
 		apic = apic_state(p, slot->vector);
 	}
-	return ovb_relation_open(slot, s->now, s->window, apic, ended);
+	return ovb_relation_open(slot, s->now, window_ns, apic, ended);
 }
 
 /* One of the spinner's relations. */
@@ -256,22 +250,19 @@ __noinline int consider_relation(u32 index)
 	taskc = task_ctx(p);
 	if (!taskc || !is_open(slot, vmc, p, taskc, s)) {
 		/* Only at the first spin since: the next one waits for something else. */
-		if (ovb_within(slot->sent_at, s->now, s->window))
+		if (ovb_within(slot->sent_at, s->now, window_ns))
 			s->answered = true;
 		slot->used = 0;
 	} else {
 		s->awaits = true;
 		if (runs_soon(p, taskc)) {
 			s->answering = true;
-			if (ovb_within(slot->sent_at, s->now, answer_ns))
-				s->answering_soon = true;
 		} else if (available(p, taskc, s->cpu, s->left)) {
 			struct ovb_candidate c = {.available = 1, .receiver = 1};
 			u32 tier;
 
 			look_at_wait(&c, taskc, s);
-			tier = ovb_tier_of(
-				&c, tiers & (1 << OVB_TIER_RECEIVER | 1 << OVB_TIER_CHAINED));
+			tier = ovb_tier_of(&c, 1 << OVB_TIER_RECEIVER | 1 << OVB_TIER_CHAINED);
 			if (tier > s->best) {
 				s->best = tier;
 				s->best_pid = pid;
@@ -293,8 +284,6 @@ enum candidates {
 /* No sibling of a kind is better than this; where IPIs are not seen, any may have one to take. */
 static u32 best_of_kind(u32 kind)
 {
-	if (relations_mode == OVB_RELATIONS_PLE_KVM)
-		return OVB_TIER_RECEIVER;
 	if (kind == SUMMARY || kind == INTERRUPTED || !interrupts_known())
 		return OVB_TIER_INTERRUPT;
 	return OVB_TIER_KERNEL;
@@ -306,7 +295,7 @@ __noinline int consider_some(u32 kind)
 {
 	struct search *s = this_search();
 	u32 i, id, first = OVB_MAX_VCPUS;
-	struct vcpu_ctx *self, *other;
+	struct vcpu_ctx *self;
 	struct vm_ctx *vmc;
 
 	if (!s)
@@ -315,7 +304,7 @@ __noinline int consider_some(u32 kind)
 	if (!vmc)
 		return 0;
 	self = s->vcpu ? vcpu_ctx(vmc, s->vcpu - 1) : NULL;
-	if (kind == SUMMARY && (!self || !ovb_within(self->sent.many_at, s->now, s->window)))
+	if (kind == SUMMARY && (!self || !ovb_within(self->sent.many_at, s->now, window_ns)))
 		return 0;
 	for (i = 0; i < MASK_WORDS; i++) {
 		u64 queued = vmc->at_work[i] | vmc->waiting[i];
@@ -332,7 +321,7 @@ __noinline int consider_some(u32 kind)
 	}
 	id = vmc->next;
 	bpf_for (i, 0, SCAN) {
-		u32 receiver = 0, pid;
+		u32 pid;
 
 		id = mask_next(s->mask, bounded(id, OVB_MAX_VCPUS));
 		if (id >= OVB_MAX_VCPUS || id == first)
@@ -340,16 +329,11 @@ __noinline int consider_some(u32 kind)
 		if (!i)
 			first = id;
 		pid = vmc->pids[bounded(id, OVB_MAX_VCPUS)];
-		/* ple-kvm's bitmap is the sibling's own. */
-		if (relations_mode == OVB_RELATIONS_PLE_KVM && s->vcpu) {
-			other = vcpu_ctx(vmc, id);
-			receiver = other && other->senders & ovb_ple_kvm_bit(s->vcpu - 1);
-		}
-		if (receiver || pid != s->kvm_choice) {
+		if (pid != s->kvm_choice) {
 			s->cost += kind == WAITING ? WAITER : 1;
-			if (s->cost > MOST && relations_mode != OVB_RELATIONS_PLE_KVM)
+			if (s->cost > MOST)
 				return 0;
-			consider(pid, receiver);
+			consider(pid);
 		}
 		if (s->best >= best_of_kind(kind))
 			return 0;
@@ -362,18 +346,9 @@ __noinline int consider_some(u32 kind)
 static void consider_receivers(struct search *s, struct vm_ctx *vmc)
 {
 	struct vcpu_ctx *self = s->vcpu ? vcpu_ctx(vmc, s->vcpu - 1) : NULL;
-	u32 i, id;
+	u32 i;
 
-	if (!self)
-		return;
-	if (relations_mode == OVB_RELATIONS_PUBLISHED) {
-		id = self->published.last_receiver - 1;
-		if (id < OVB_MAX_VCPUS &&
-		    ovb_ipi_slot_waits_for(&self->published, id, s->now, window_ns))
-			consider(vmc->pids[bounded(id, OVB_MAX_VCPUS)], 1);
-		return;
-	}
-	if (relations_mode != OVB_RELATIONS_FULL)
+	if (!self || !relations)
 		return;
 	for (i = 0; i < OVB_RELATION_SLOTS; i++) {
 		if (!self->sent.slot[i].used)
@@ -389,9 +364,6 @@ static void consider_receivers(struct search *s, struct vm_ctx *vmc)
 __noinline int choose(void)
 {
 	struct search *s = this_search();
-	u32 kvm_choice;
-	struct task_struct *p;
-	struct task_ctx *taskc;
 	struct vm_ctx *vmc;
 
 	if (!s)
@@ -399,28 +371,15 @@ __noinline int choose(void)
 	vmc = vm_ctx(s->vm);
 	if (!vmc)
 		return 0;
-	kvm_choice = s->kvm_choice;
-	if (!tiers) {
-		p = kvm_choice ? bpf_task_from_pid(kvm_choice) : NULL;
-		if (!p)
-			return 0;
-		taskc = task_ctx(p);
-		if (taskc && available(p, taskc, s->cpu, s->left)) {
-			s->best = OVB_TIER_ANY;
-			s->best_pid = kvm_choice;
-		}
-		bpf_task_release(p);
-		return 0;
-	}
 	consider_receivers(s, vmc);
 	if (s->best == OVB_TIER_RECEIVER)
 		return 0;
-	if (s->answering_soon || (s->answered && !s->awaits)) {
+	if (s->answered && !s->awaits) {
 		s->best = OVB_TIER_NONE;
 		s->stays = true;
 		return 0;
 	}
-	consider(kvm_choice, 0);
+	consider(s->kvm_choice);
 	if (s->best < OVB_TIER_INTERRUPT)
 		consider_some(INTERRUPTED);
 	if (s->best < best_of_kind(AT_WORK))

@@ -6,12 +6,7 @@
 #define OVERBOOK_STATE_BPF_H
 
 #include "intf.h"
-#include "deboost.h"
-#include "gang.h"
-#include "published_ipi.h"
 #include "relations.h"
-#include "request.h"
-#include "stay.h"
 #include "weight.h"
 
 /* include/uapi/linux/sched.h */
@@ -32,61 +27,37 @@ const volatile bool may_prefer;
 
 /* Length of a turn, ns, at least 100 µs. Turns end at ticks unless somebody preempts. */
 volatile u64 slice_ns = 3000000;
-/* Least turn of a target that was handed a CPU, ns, at most slice_ns. */
-volatile u64 least_grant_ns = 500000;
-/* A woken task preempts one whose deadline is later by this much, ns of virtual time. */
-volatile u64 preempt_margin_ns = 500000;
-/* A woken task preempts nobody who has run for less than this, ns: where tasks wake each other all
- * the time, each would end the other's turn at once. */
-volatile u64 protect_ns;
-
-/* All tasks ask for a slice, whatever they run between two sleeps. */
-volatile u32 equal_requests;
-
-/* The one waiter of a VM that spins on although nobody can help it does so for this long, ns. */
-volatile u64 stay_ns;
-/* A sender whose receivers run keeps its CPU for so long since it sent, ns. */
-volatile u64 answer_ns;
-/* Receivers, and who has an interrupt to take, count as at work even if they wait themselves. */
-volatile u32 receivers_first;
-/* A queued vCPU that had yielded this long ago may have got what it waited for, ns. */
-volatile u64 stale_ns = 1000000;
-
-/* Whether a VM keeps the share of all its vCPUs when few of them want to run. */
-volatile u32 vm_shares;
-
-/* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
-volatile u64 idle_patience_ns = 1000000000;
-
-/* So does any other task that has been queued for this long, ns; 0: none. */
+/* A task, other than SCHED_IDLE ones, that has been queued for this long goes before others, ns; 0:
+ * none. */
 volatile u64 patience_ns = 10000000000;
+/* Whether IPIs' receivers are known, and for how long, ns. */
+volatile u32 relations = 1;
+volatile u64 window_ns = OVB_WINDOW_NS;
 
-/* A vCPU that ran for this long between two spins has made progress, ns. */
-volatile u64 progress_ns = 200000;
+/*
+ * These may not; the lab's loader stretches them with its guests' times.
+ */
+
+/* Least turn of a target that was handed a CPU, ns. */
+const volatile u64 least_grant_ns = 500000;
+/* A woken task preempts one whose deadline is later by this much, ns of virtual time. */
+const volatile u64 preempt_margin_ns = 500000;
+/* In a guest, it preempts nobody who has run for less than this, ns: where tasks wake each other
+ * all the time, each would end the other's turn at once. */
+const volatile u64 protect_ns = 3000000;
+/* A queued vCPU that had yielded this long ago may have got what it waited for, ns. */
+const volatile u64 stale_ns = 1000000;
+/* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
+const volatile u64 idle_patience_ns = 1000000000;
+/* What a move to another LLC costs a target, ns. */
+const volatile u64 cross_llc_ns = 50000;
 /* Two PAUSE exits no further apart than this are one spin: the hardware's window, an exit and some
  * room, ns. */
-volatile u64 spin_gap_ns = 20000;
-/* What a move to another LLC costs a target, ns. */
-volatile u64 cross_llc_ns = 50000;
-
-/* Whether a VM's vCPUs run together, enum ovb_gang_choice, and how long a way is tried, ns. */
-volatile u32 gang_choice = OVB_GANG_AUTO;
-volatile u64 gang_period_ns = 50000000;
+const volatile u64 spin_gap_ns = 20000;
 
 /* The probes, while they are attached, see every IPI, and every end of one. */
 const volatile bool sends_seen;
 const volatile bool ends_seen;
-
-/* How IPIs' receivers are known, enum ovb_relations_mode, and for how long, ns; with `adaptive`,
- * for as long as responses take, at most that. */
-volatile u32 relations_mode = OVB_RELATIONS_FULL;
-volatile u64 window_ns = OVB_WINDOW_NS;
-volatile u32 adaptive_window;
-/* Bits of the tiers from which targets are chosen; none: KVM's choice stands. */
-volatile u32 tiers = OVB_TIERS_ALL;
-
-/* enum ovb_yield_policy. */
-volatile u32 yield_policy = OVB_YIELD_HANDOFF;
 
 /* Virtual time starts this much before the wrap, so that every run crosses it. */
 #define VTIME_START (0ull - 10000000000ull)
@@ -95,9 +66,6 @@ struct task_ctx {
 	/* ns of virtual time; see weight.h. */
 	u64 vtime;
 	u64 deadline;
-	/* ns run since it woke up, and the mean of what it runs between two sleeps. */
-	u64 ran_ns;
-	u64 burst_ns;
 	/* When the present turn began, 0 if not running. */
 	u64 running_since;
 	/* When the task was queued, 0 if it is not. */
@@ -120,9 +88,6 @@ struct task_ctx {
 	u32 vcpu_place;
 	/* Turns that have ended, to look less and less often whether this is a vCPU. */
 	u32 turns;
-	/* Tier of the sibling that this task has yielded to last, until it is known whether that
-	 * helped. */
-	u32 helped_by;
 	/* When it began to run, and when it last spun. */
 	u64 resumed_at;
 	u64 last_spin;
@@ -135,9 +100,6 @@ struct task_ctx {
 	/* When it left its CPU by a directed yield, that is, waiting for a sibling; 0 if it did
 	 * not. */
 	u64 spun_at;
-	/* The task's group by its id, and how far it was pushed when the task was placed last. */
-	u64 group;
-	u64 pushed;
 	/* Has left its CPU as nobody could help it: it is queued a slice later than it would be,
 	 * once. */
 	bool gave_up;
@@ -174,8 +136,6 @@ struct cpu_ctx {
 	u64 nominated_at;
 	/* When this CPU last looked for whoever has waited for too long. */
 	u64 looked_at;
-	/* State of the debooster, mended (policy/deboost.h), which is per runqueue. */
-	struct ovb_deboost_state deboost;
 	u64 counts[OVB_COUNTS];
 };
 
@@ -189,16 +149,6 @@ struct {
 /* Virtual time of each LLC's queue: the latest of those picked that may run anywhere. */
 u64 llc_vtime[OVB_MAX_LLCS];
 
-/* The VM whose vCPUs an LLC runs together, and until when. */
-struct gang_turn {
-	u64 until;
-	u32 vm;
-	/* Queued vCPUs that still want a CPU; see call_gang(). */
-	u32 wanted;
-};
-
-struct gang_turn gang_turns[OVB_MAX_LLCS];
-
 /*
  * VMs and vCPUs live in tables and not in hash maps: they are looked up several times per switch
  * and per IPI, and a table's entry costs next to nothing. An entry whose VM has ended stays as it
@@ -209,20 +159,10 @@ struct gang_turn gang_turns[OVB_MAX_LLCS];
 /* A VM. */
 struct vm_ctx {
 	struct ovb_place_of_vm at;
-	/* vCPU that spins on a CPU since nobody is queued who could help it, and when it last said
-	 * so. */
-	u32 hot;
 	/* Where the next search begins. */
 	u32 next;
 	/* vCPUs that want to run. */
 	u32 nr_wanting;
-	u64 hot_since;
-	u64 hot_at;
-	struct ovb_response response;
-	struct ovb_gang gang;
-	/* ns that the vCPUs ran, and that they spun. */
-	u64 run_ns;
-	u64 spin_ns;
 	/* vCPUs that are queued: preempted at work (or woken), or since they wait. */
 	u64 at_work[MASK_WORDS];
 	u64 waiting[MASK_WORDS];
@@ -261,9 +201,6 @@ struct vcpu_ctx {
 	struct ovb_vcpu_stats stats;
 	struct ovb_relations sent;
 	struct ovb_inbox inbox;
-	struct ovb_ipi_slot published;
-	/* ple-kvm: vCPUs that sent an IPI while this one was scheduled out. */
-	u64 senders;
 };
 
 struct {
@@ -310,10 +247,10 @@ static struct task_ctx *task_ctx(struct task_struct *p)
 	return bpf_task_storage_get(&task_ctxs, p, 0, 0);
 }
 
-/* Nothing is known yet: a task asks for whole slices until it has slept. */
+/* Nothing is known yet. */
 static struct task_ctx fresh_task_ctx(void)
 {
-	return (struct task_ctx){.effective = OVB_EFFECTIVE_NICE_0, .burst_ns = slice_ns};
+	return (struct task_ctx){.effective = OVB_EFFECTIVE_NICE_0};
 }
 
 /* Makes a task's state if it has none. Allocation does not wait, so it may fail for a moment; a

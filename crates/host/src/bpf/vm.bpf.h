@@ -76,16 +76,6 @@ static u32 mask_next(const u64 *mask, u32 start)
 	return OVB_MAX_VCPUS;
 }
 
-/* vCPUs of a VM that are queued. */
-static u32 nr_queued_vcpus(const struct vm_ctx *vmc)
-{
-	u32 n = 0, i;
-
-	for (i = 0; i < MASK_WORDS; i++)
-		n += ovb_popcount(vmc->at_work[i] | vmc->waiting[i]);
-	return n;
-}
-
 /* Takes an entry of the table of VMs for a process, with one vCPU too many. Returns its place plus
  * one, 0 if there is none. */
 static u32 take_vm(u32 pid)
@@ -277,7 +267,6 @@ static void vcpu_queued(struct task_ctx *taskc)
 /* A vCPU runs, or sleeps. */
 static void vcpu_left_queue(struct task_ctx *taskc, bool runs)
 {
-	struct vcpu_ctx *vcpuc;
 	struct vm_ctx *vmc;
 	u32 id = taskc->vcpu - 1;
 
@@ -291,11 +280,6 @@ static void vcpu_left_queue(struct task_ctx *taskc, bool runs)
 	if (!runs)
 		return;
 	mask_clear(vmc->interrupted, id);
-	if (relations_mode != OVB_RELATIONS_PLE_KVM)
-		return;
-	vcpuc = own_vcpu_ctx(taskc);
-	if (vcpuc)
-		vcpuc->senders = 0;
 }
 
 /* A vCPU's thread ends. */

@@ -56,10 +56,10 @@ struct {
 	__type(value, struct victim);
 } victims SEC(".maps");
 
-/* Whether whoever runs on a CPU has only just begun. */
+/* Whether whoever runs on a CPU has only just begun, in a guest. */
 static bool is_protected(const struct cpu_ctx *cpuc, u64 now)
 {
-	return protect_ns && now - cpuc->since < protect_ns;
+	return may_prefer && now - cpuc->since < protect_ns;
 }
 
 /* CPU of whoever can wait best on an LLC, if his deadline is late enough against that of a woken
@@ -74,7 +74,7 @@ static s32 latest_cpu(const struct task_struct *p, const struct task_ctx *taskc,
 	if (!victim)
 		return -1;
 	victim->found = 0;
-	now = protect_ns ? scx_bpf_now() : 0;
+	now = may_prefer ? scx_bpf_now() : 0;
 	bpf_for (i, 0, VICTIMS) {
 		struct cpu_ctx *cpuc;
 

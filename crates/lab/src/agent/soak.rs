@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The soak: VMs come and go while the host scheduler is switched, killed, loaded again, and CPUs go away. Every VM
+//! The soak: VMs come and go while the host scheduler is changed, killed, loaded again, and CPUs go away. Every VM
 //! must get on at any time, and the kernel must have no complaint.
 
 use super::kernel::{complaints, restarts, scheduler_state, serves_statistics, set_online};
@@ -13,7 +13,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-const RULES: [&str; 6] = ["handoff", "forfeit", "deboost", "credit", "proportional", "strict"];
+/// What the scheduler is told while it runs, by turns.
+const CHANGES: [&str; 4] = ["relations=off", "slice-us=1000", "relations=on", "slice-us=3000"];
 /// VMs at a time.
 const VMS: usize = 3;
 /// Longest wait for the scheduler to load or to go, ns. Verifying takes an emulated CPU some 20 s.
@@ -86,7 +87,7 @@ impl State<'_> {
         (self.seed >> 33) as usize % below
     }
 
-    /// One VM goes, others come, the rule changes; then everybody must have worked.
+    /// One VM goes, others come, the scheduler is changed; then everybody must have worked.
     fn round(&mut self, round: u32) -> Result<String> {
         if !self.vms.is_empty() && self.random(2) == 0 {
             let out = self.random(self.vms.len());
@@ -95,16 +96,19 @@ impl State<'_> {
         while self.vms.len() < VMS {
             self.start_vm()?;
         }
-        let rule = RULES[(round as usize + 1) % RULES.len()];
-        let switch =
-            Command::new("/proc/self/exe").args(["host", "--switch", rule]).stdout(Stdio::null()).status()?;
-        if !switch.success() {
-            bail!("`overbook host --switch {rule}` failed ({switch})");
+        let change = CHANGES[round as usize % CHANGES.len()];
+        let set = Command::new("/proc/self/exe").args(["host", "--set", change]).output()?;
+        if !set.status.success() || !String::from_utf8_lossy(&set.stdout).contains(change) {
+            bail!(
+                "`overbook host --set {change}` failed ({}): {}",
+                set.status,
+                String::from_utf8_lossy(&set.stdout)
+            );
         }
         self.all_get_on()?;
         self.expect("enabled")?;
         let patterns: Vec<&str> = self.vms.iter().map(|vm| vm.name.as_str()).collect();
-        Ok(format!("{rule}, {}", patterns.join(" ")))
+        Ok(format!("{change}, {}", patterns.join(" ")))
     }
 
     fn start_vm(&mut self) -> Result<()> {

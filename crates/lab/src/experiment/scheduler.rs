@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn counters_of_vms_are_added() {
         let stats = serde_json::json!({
-            "yield_policy": "handoff", "keep": 3, "vms": {"7": {"name": "a", "asked": 2}, "9": {"name": "b", "asked": 5}}
+            "settings": "slice-us=3000", "keep": 3, "vms": {"7": {"name": "a", "asked": 2}, "9": {"name": "b", "asked": 5}}
         });
         let counters = super::flatten(&stats);
         assert_eq!(counters["overbook: keep"], 3.0);

@@ -41,7 +41,7 @@ pub fn examples(page: &str) -> &'static [Example] {
             ),
             ("Take over from a scheduler of ours that runs", "sudo overbook host --replace"),
             ("Watch the one that runs, every five seconds", "sudo overbook host --monitor 5"),
-            ("Give it another rule for directed yields", "sudo overbook host --switch credit"),
+            ("Give it shorter turns", "sudo overbook host --set slice-us=2000"),
         ],
         "overbook-guest" => &[
             ("Schedule this guest until Ctrl-C", "sudo overbook guest"),

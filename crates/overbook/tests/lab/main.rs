@@ -118,7 +118,7 @@ fn a_known_answer_comes_twice() {
     assert!(comparison.pairs.iter().all(|pair| pair.change_percent().abs() < 0.5), "{:?}", comparison.pairs);
 }
 
-/// Every tier of targets is used, and none that is switched off.
+/// Targets are chosen by all tiers that these guests have; without relations nobody is known as a receiver.
 #[test]
 fn every_tier_delivers() {
     let report = run(&scenario("tiers.toml"), &["--kernel", "6.18", "--repetitions", "1"]);
@@ -127,24 +127,19 @@ fn every_tier_delivers() {
         let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
         run.extra[&format!("overbook: VMs {tier} delivered")]
     };
-    for tier in ["receiver", "interrupt", "kernel", "any", "chained", "stale"] {
-        // With all tiers on, who has an interrupt to take mostly is a receiver of the spinner's, and who is at work is so
-        // in the guest's kernel, where all but one of these guests stay.
-        let used = match tier {
-            "interrupt" => "no-receiver",
-            "any" => "no-kernel",
-            _ => "all",
-        };
-        assert!(delivered(used, tier) > 0.0, "nobody was delivered by tier {tier}");
-        assert_eq!(delivered(&format!("no-{tier}"), tier), 0.0, "tier {tier} is off");
+    for tier in ["receiver", "kernel", "chained", "stale"] {
+        assert!(delivered("overbook", tier) > 0.0, "nobody was delivered by tier {tier}");
     }
+    // Who has an interrupt to take mostly is a receiver of the spinner's, where that is known.
+    assert!(delivered("off", "interrupt") > 0.0, "nobody was delivered by tier interrupt");
+    assert_eq!(delivered("off", "receiver"), 0.0, "a receiver was known");
 }
 
 /// A few rounds of what `overbook lab soak --rounds 600 --reloads 100` does for an afternoon.
 #[test]
-fn a_scheduler_may_be_switched_and_killed_and_vms_get_on() {
+fn a_scheduler_may_be_changed_and_killed_and_vms_get_on() {
     let mut command = overbook();
-    command.args(["lab", "soak", "--kernel", "6.18", "--rounds", "2", "--reloads", "1"]);
+    command.args(["lab", "soak", "--kernel", "6.18", "--rounds", "3", "--reloads", "1"]);
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("the kernel had no complaint"), "{}", text(&output));

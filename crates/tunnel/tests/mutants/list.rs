@@ -44,8 +44,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "a cgroup that leaks",
         "cgroup.bpf.h",
-        "\ttaskc->pushed = pushed;\n\tbpf_cgroup_release(leaf);\n",
-        "\ttaskc->pushed = pushed;\n",
+        "\tbpf_cgroup_release(leaf);\n\tif (!effective)",
+        "\tif (!effective)",
     ),
     mutant("no clock for pools", "place.bpf.h", "return cpuc ? cpuc->vtime : 0;", "return 0;"),
     mutant(
@@ -181,8 +181,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "a sign error between queues",
         "main.bpf.c",
-        "\tif (has_shared && (!has_own || ovb_vtime_before(shared, own))) {",
-        "\tif (has_shared && (!has_own || ovb_vtime_before(own, shared))) {",
+        "\tif (has_shared && (!has_own || ovb_vtime_before(shared, own)) &&",
+        "\tif (has_shared && (!has_own || ovb_vtime_before(own, shared)) &&",
     ),
     mutant(
         "a sign error before a turn is extended",
@@ -219,8 +219,8 @@ pub const MUTANTS: &[Mutant] = &[
         ..mutant(
             "receivers that are not known",
             "select.bpf.h",
-            "\tif (s->best == OVB_TIER_RECEIVER)\n\t\treturn 0;\n\tif (s->answering_soon",
-            "\ts->best = 0;\n\tif (s->answering_soon",
+            "\tif (s->best == OVB_TIER_RECEIVER)\n\t\treturn 0;\n\tif (s->answered &&",
+            "\ts->best = 0;\n\tif (s->answered &&",
         )
     },
     mutant(
@@ -317,16 +317,12 @@ pub const MUTANTS: &[Mutant] = &[
         "\t\ttaken = move_here(&it, p, turn_ns);\n",
     ),
     Mutant {
-        missed: Some("the probe on the end of a spin is not attached by default"),
-        ..mutant("preemption that stays off", "yield.bpf.h", "\tbpf_preempt_enable();\n", "")
-    },
-    Mutant {
         missed: Some("sched_ext looks itself whether the task is still in that queue"),
         ..mutant(
             "a nominee after it was queued elsewhere",
             "yield.bpf.h",
-            "\t    toc->queued_since && may_run_on(to, cpu)) {",
-            "\t    may_run_on(to, cpu)) {",
+            "\t    toc->queued_since && may_run_on(to, cpu))",
+            "\t    may_run_on(to, cpu))",
         )
     },
     mutant(
@@ -344,12 +340,15 @@ pub const MUTANTS: &[Mutant] = &[
             "\tu64 *word = &mask[bounded(id / 64, MASK_WORDS)], was = *word;\n\n\tvm_ctx(1);\n\t*word = was | 1ull << (id & 63);",
         )
     },
-    mutant(
-        "a count that is lost between two CPUs",
-        "vm.bpf.h",
-        "\t__sync_fetch_and_add(&vmc->nr_wanting, wants ? 1 : -1);",
-        "\tu32 was = vmc->nr_wanting;\n\n\tvm_ctx(1);\n\tvmc->nr_wanting = was + (wants ? 1 : -1);",
-    ),
+    Mutant {
+        missed: Some("no two vCPUs of a VM go to sleep or wake up in that moment on any of the hosts"),
+        ..mutant(
+            "a count that is lost between two CPUs",
+            "vm.bpf.h",
+            "\t__sync_fetch_and_add(&vmc->nr_wanting, wants ? 1 : -1);",
+            "\tu32 was = vmc->nr_wanting;\n\n\tvm_ctx(1);\n\tvmc->nr_wanting = was + (wants ? 1 : -1);",
+        )
+    },
     mutant("a sleeper that still wants to run", "main.bpf.c", "\t\tvcpu_wants(taskc, false);\n", ""),
     Mutant {
         missed: Some(

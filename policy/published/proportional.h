@@ -7,13 +7,13 @@
  * 64-by-32 division truncates a total weight; every level is told to be brought up to date by the
  * caller, current or not.
  */
-#ifndef OVERBOOK_POLICY_PROPORTIONAL_H
-#define OVERBOOK_POLICY_PROPORTIONAL_H
+#ifndef OVERBOOK_PUBLISHED_PROPORTIONAL_H
+#define OVERBOOK_PUBLISHED_PROPORTIONAL_H
 
 #include "forfeit.h"
 #include "lca.h"
-#include "math.h"
-#include "weight.h"
+#include "../math.h"
+#include "../weight.h"
 
 #define OVB_SHARE_ONE (1u << 15)
 

@@ -16,13 +16,13 @@
  * skipped that exactly when the yielder's entity was current (step 7), which it always is: its
  * virtual time was then stale, too low, and the gap too large.
  */
-#ifndef OVERBOOK_POLICY_DEBOOST_H
-#define OVERBOOK_POLICY_DEBOOST_H
+#ifndef OVERBOOK_PUBLISHED_DEBOOST_H
+#define OVERBOOK_PUBLISHED_DEBOOST_H
 
 #include "lca.h"
-#include "math.h"
+#include "../math.h"
 #include "ratelimit.h"
-#include "vtime.h"
+#include "../vtime.h"
 
 /* At most one penalty per runqueue in this time. */
 #define OVB_DEBOOST_INTERVAL_NS 6000000ull

@@ -8,11 +8,11 @@
  * competitor, so that the target survives one pick of each, and at most one weighted slice, the lag
  * that EEVDF itself allows.
  */
-#ifndef OVERBOOK_POLICY_CREDIT_H
-#define OVERBOOK_POLICY_CREDIT_H
+#ifndef OVERBOOK_PUBLISHED_CREDIT_H
+#define OVERBOOK_PUBLISHED_CREDIT_H
 
-#include "math.h"
-#include "vtime.h"
+#include "../math.h"
+#include "../vtime.h"
 
 /* Lag that a credited target ends with, ns of virtual time: at least 1, at most one slice. */
 static inline ovb_u64 ovb_credit_margin(ovb_u64 weighted_slice, ovb_u32 nr_queued)

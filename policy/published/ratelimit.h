@@ -4,10 +4,10 @@
  * time as soon as it had asked (step 4), so that a call which then failed its checks, a target on
  * another runqueue for one, locked out the next 6 ms.
  */
-#ifndef OVERBOOK_POLICY_RATELIMIT_H
-#define OVERBOOK_POLICY_RATELIMIT_H
+#ifndef OVERBOOK_PUBLISHED_RATELIMIT_H
+#define OVERBOOK_PUBLISHED_RATELIMIT_H
 
-#include "types.h"
+#include "../types.h"
 
 struct ovb_ratelimit {
 	/* Time of the last use, ns; means nothing until `used`. */

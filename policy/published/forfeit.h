@@ -4,10 +4,10 @@
  * task that has received no more than its share gives up the rest of its turn; one that runs ahead
  * is left alone, as repeated yields would run its virtual time away.
  */
-#ifndef OVERBOOK_POLICY_FORFEIT_H
-#define OVERBOOK_POLICY_FORFEIT_H
+#ifndef OVERBOOK_PUBLISHED_FORFEIT_H
+#define OVERBOOK_PUBLISHED_FORFEIT_H
 
-#include "vtime.h"
+#include "../vtime.h"
 
 /* Place of a task in the queue's virtual time. */
 struct ovb_place {

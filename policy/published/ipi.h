@@ -9,10 +9,10 @@
  * ple-kvm (A6, patch 2): a receiver that is scheduled out when the IPI is sent notes the sender in
  * a bitmap of 64, which is cleared when it runs.
  */
-#ifndef OVERBOOK_POLICY_PUBLISHED_IPI_H
-#define OVERBOOK_POLICY_PUBLISHED_IPI_H
+#ifndef OVERBOOK_PUBLISHED_IPI_H
+#define OVERBOOK_PUBLISHED_IPI_H
 
-#include "types.h"
+#include "../types.h"
 
 /* Zero at start; ids are stored plus one, so that zero is nobody. */
 struct ovb_ipi_slot {

@@ -8,10 +8,10 @@
  * one granularity, the target's, serves both, and what must be beaten is the queue's earliest
  * deadline, whoever has it: that part is the caller's, who passes it as `rival`.
  */
-#ifndef OVERBOOK_POLICY_STRICT_H
-#define OVERBOOK_POLICY_STRICT_H
+#ifndef OVERBOOK_PUBLISHED_STRICT_H
+#define OVERBOOK_PUBLISHED_STRICT_H
 
-#include "vtime.h"
+#include "../vtime.h"
 
 /*
  * The yielder's new virtual time: `gran` before the target's, if it was further ahead of it than

@@ -6,10 +6,10 @@
  * A chain holds a task's entities from the task itself up to the root; a flat scheduler passes one
  * level.
  */
-#ifndef OVERBOOK_POLICY_LCA_H
-#define OVERBOOK_POLICY_LCA_H
+#ifndef OVERBOOK_PUBLISHED_LCA_H
+#define OVERBOOK_PUBLISHED_LCA_H
 
-#include "types.h"
+#include "../types.h"
 
 /* Deeper trees are refused: a loop must be bounded for the verifier, and libvirt's trees have five.
  */
