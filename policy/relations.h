@@ -42,13 +42,10 @@ struct ovb_relations {
 
 /* What one receiver has ended, by vector. Zero at start. */
 struct ovb_inbox_slot {
-	ovb_u64 sent_at;
 	ovb_u64 ended_at;
-	/* The vector, and whether the times mean anything. */
-	ovb_u16 vector;
-	ovb_u16 waiting;
-	ovb_u16 ended;
-	ovb_u16 pad;
+	/* The vector, and whether the time means anything. */
+	ovb_u32 vector;
+	ovb_u32 ended;
 };
 
 struct ovb_inbox {
@@ -118,36 +115,26 @@ static inline void ovb_relations_reset(struct ovb_relations *sent)
 		sent->many[i] = 0;
 }
 
-/* The receiver's side of an IPI. Several senders of one vector are told apart by time only. */
-static inline void ovb_inbox_sent(struct ovb_inbox *inbox, ovb_u32 vector, ovb_u64 now)
+/* The receiver's side of an IPI: ends of its vector are remembered from now on. */
+static inline void ovb_inbox_sent(struct ovb_inbox *inbox, ovb_u32 vector)
 {
 	struct ovb_inbox_slot *slot = &inbox->slot[vector & (OVB_INBOX_SLOTS - 1)];
 
-	if (slot->vector != vector) {
-		slot->vector = (ovb_u16)vector;
-		slot->ended = 0;
-		slot->waiting = 0;
-	}
-	if (slot->waiting)
+	if (slot->vector == vector)
 		return;
-	slot->sent_at = now;
-	slot->waiting = 1;
+	slot->vector = vector;
+	slot->ended = 0;
 }
 
-/* The receiver ends an interrupt of `vector`. Returns how long its oldest sender has waited, 0 if
- * none is known. */
-static inline ovb_u64 ovb_inbox_ended(struct ovb_inbox *inbox, ovb_u32 vector, ovb_u64 now)
+/* The receiver ends an interrupt of `vector`. */
+static inline void ovb_inbox_ended(struct ovb_inbox *inbox, ovb_u32 vector, ovb_u64 now)
 {
 	struct ovb_inbox_slot *slot = &inbox->slot[vector & (OVB_INBOX_SLOTS - 1)];
 
 	if (slot->vector != vector)
-		return 0;
+		return;
 	slot->ended_at = now;
 	slot->ended = 1;
-	if (!slot->waiting)
-		return 0;
-	slot->waiting = 0;
-	return now - slot->sent_at;
 }
 
 /* Nonzero if the receiver has ended an interrupt of `vector` since `sent_at`. */
@@ -179,15 +166,6 @@ static inline int ovb_relation_open(const struct ovb_relation *relation, ovb_u64
 	if (apic != OVB_APIC_UNKNOWN)
 		return apic == OVB_APIC_PENDING;
 	return !ended;
-}
-
-/* Nonzero if `receiver` is one of those whom the summary knows. */
-static inline int ovb_relations_many(const struct ovb_relations *sent, ovb_u32 receiver,
-				     ovb_u64 now, ovb_u64 window)
-{
-	if (receiver >= OVB_RELATION_MANY || !ovb_within(sent->many_at, now, window))
-		return 0;
-	return sent->many[receiver / 64] >> (receiver % 64) & 1;
 }
 
 #endif

@@ -1,69 +1,77 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whom KVM should have picked: how much a sibling can help a vCPU that spins. A true order, where
- * the published filter (facts.md A5) accepts whoever comes first.
+ * Who of a VM's queued vCPUs is worth most to it now. What is known of each is a bit in one of a
+ * few bitmaps, set where it becomes known, so a choice is a few words, whatever the VM's size.
  */
 #ifndef OVERBOOK_POLICY_TIERS_H
 #define OVERBOOK_POLICY_TIERS_H
 
 #include "types.h"
 
-/* The order; each can be switched off by its bit (1 << tier). */
+/* The order. */
 enum ovb_tier {
-	/* Not queued, not allowed here, or it waits itself. */
+	/* Not queued. */
 	OVB_TIER_NONE = 0,
-	/* It waited, but so long ago that it may have got what it waited for. */
-	OVB_TIER_STALE = 1,
-	/* A receiver, or one with an interrupt to take, that waits itself: it would take the
-	 * interrupt and spin on, where one at work works on. */
+	/* It spun when it left its CPU. */
+	OVB_TIER_WAITING = 1,
+	/* So did this one; but a sibling waits for it, or it has an interrupt to take. */
 	OVB_TIER_CHAINED = 2,
-	/* Relaxed: preempted at work in user mode, or its own wait is over. */
+	/* Preempted at work, or woken. */
 	OVB_TIER_ANY = 3,
-	/* Preempted at work in the kernel, where locks are held, or its own wait there is over. */
+	/* Preempted at work in the kernel, where locks are held. */
 	OVB_TIER_KERNEL = 4,
-	/* It has an interrupt to take. */
+	/* At work, with an interrupt to take. */
 	OVB_TIER_INTERRUPT = 5,
-	/* The spinner has sent it an IPI that it has not handled. */
+	/* At work, and a sibling spins for its answer. */
 	OVB_TIER_RECEIVER = 6,
 	OVB_TIERS = 7,
 };
 
-#define OVB_TIERS_ALL 0x7eu
-
-/* What is known of a candidate. */
-struct ovb_candidate {
-	/* Queued (a halted vCPU is not, until it is woken), and allowed on the spinner's CPU. */
-	ovb_u32 available;
-	/* An open relation leads from the spinner to it. */
-	ovb_u32 receiver;
-	ovb_u32 interrupt;
-	/* It left its CPU in the guest's kernel. */
-	ovb_u32 in_kernel;
-	/* It left its CPU since it waited itself. */
-	ovb_u32 waiting;
-	/* What it is known to have waited for has happened. */
-	ovb_u32 wait_over;
-	/* It has waited for longer than a wait's usual length. */
-	ovb_u32 stale;
+/* 64 vCPUs. */
+struct ovb_siblings {
+	/* Queued at work; queued since they spun. Nobody is in both. */
+	ovb_u64 at_work;
+	ovb_u64 waiting;
+	/* The rest may be set for who is not queued. */
+	ovb_u64 in_kernel;
+	ovb_u64 interrupted;
+	ovb_u64 awaited;
 };
 
-/* The highest tier of `enabled` that holds. */
-static inline ovb_u32 ovb_tier_of(const struct ovb_candidate *c, ovb_u32 enabled)
+/* Who of 64 vCPUs is of a tier, or a higher one that fits. */
+static inline ovb_u64 ovb_tier_members(const struct ovb_siblings *s, ovb_u32 tier)
 {
-	if (!c->available)
-		return OVB_TIER_NONE;
-	if (c->waiting && !c->wait_over) {
-		if ((c->receiver || c->interrupt) && enabled & 1u << OVB_TIER_CHAINED)
-			return OVB_TIER_CHAINED;
-		return c->stale && enabled & 1u << OVB_TIER_STALE ? OVB_TIER_STALE : OVB_TIER_NONE;
+	switch (tier) {
+	case OVB_TIER_RECEIVER:
+		return s->at_work & s->awaited;
+	case OVB_TIER_INTERRUPT:
+		return s->at_work & s->interrupted;
+	case OVB_TIER_KERNEL:
+		return s->at_work & s->in_kernel;
+	case OVB_TIER_ANY:
+		return s->at_work;
+	case OVB_TIER_CHAINED:
+		return s->waiting & (s->awaited | s->interrupted);
+	case OVB_TIER_WAITING:
+		return s->waiting;
+	default:
+		return 0;
 	}
-	if (c->receiver && enabled & 1u << OVB_TIER_RECEIVER)
-		return OVB_TIER_RECEIVER;
-	if (c->interrupt && enabled & 1u << OVB_TIER_INTERRUPT)
-		return OVB_TIER_INTERRUPT;
-	if (c->in_kernel && enabled & 1u << OVB_TIER_KERNEL)
-		return OVB_TIER_KERNEL;
-	return enabled & 1u << OVB_TIER_ANY ? OVB_TIER_ANY : OVB_TIER_NONE;
+}
+
+/* The highest tier that any of 64 vCPUs is of. */
+static inline ovb_u32 ovb_tier_best(const struct ovb_siblings *s)
+{
+	if (s->at_work) {
+		if (s->at_work & s->awaited)
+			return OVB_TIER_RECEIVER;
+		if (s->at_work & s->interrupted)
+			return OVB_TIER_INTERRUPT;
+		return s->at_work & s->in_kernel ? OVB_TIER_KERNEL : OVB_TIER_ANY;
+	}
+	if (!s->waiting)
+		return OVB_TIER_NONE;
+	return s->waiting & (s->awaited | s->interrupted) ? OVB_TIER_CHAINED : OVB_TIER_WAITING;
 }
 
 #endif

@@ -51,38 +51,86 @@ static inline ovb_u64 ovb_weighted(ovb_u64 ns, ovb_u32 weight)
 }
 
 /*
- * Effective weights: a task's weight times the share of its group, of that group's group, and so
- * on. Four bits finer than weights, so that a VM of many vCPUs does not lose its share to rounding.
+ * Rates: ns of virtual time that a tenant ages per ns that it runs, the inverse of what it weighs
+ * among all. A rate is a mantissa, whose top bit is set, in the upper 32 bits, and a shift in the
+ * lower ones: mantissa >> shift. So one of 8,000 vCPUs is as exact as one of two: to some 20 parts
+ * in a million.
  */
-#define OVB_EFFECTIVE_SHIFT  4u
-#define OVB_EFFECTIVE_NICE_0 (OVB_WEIGHT_NICE_0 << OVB_EFFECTIVE_SHIFT)
+#define OVB_RATE_SHIFT_MIN 8u
+#define OVB_RATE_SHIFT_MAX 62u
 
-/* weight ÷ total of `effective`: what a member of `weight` has of its group. 1 at least. */
-static inline ovb_u32 ovb_effective(ovb_u32 effective, ovb_u32 weight, ovb_u32 total)
+/* mantissa · 2^−shift as a rate; a shift out of bounds saturates. */
+static inline ovb_u64 ovb_rate_pack(ovb_u32 mantissa, ovb_s32 shift)
 {
-	ovb_u32 coarse, rest, part;
-
-	if (weight >= total)
-		return effective ? effective : 1;
-	/* A fraction of 2^30 from two divisions of 32 bits; total is below 2^17 for 128 tasks. */
-	while (total > 0x1ffff) {
-		weight >>= 1;
-		total >>= 1;
-	}
-	coarse = (weight << 15) / total;
-	rest = (weight << 15) % total;
-	part = (ovb_u32)(((ovb_u64)effective * (coarse << 15 | (rest << 15) / total)) >> 30);
-	return part ? part : 1;
+	if (shift < (ovb_s32)OVB_RATE_SHIFT_MIN)
+		return 0xffffffffull << 32 | OVB_RATE_SHIFT_MIN;
+	if (shift > (ovb_s32)OVB_RATE_SHIFT_MAX)
+		return 0x80000000ull << 32 | OVB_RATE_SHIFT_MAX;
+	return (ovb_u64)mantissa << 32 | (ovb_u32)shift;
 }
 
-/* ns of real time as virtual time at an effective weight. Saturates; see ovb_weighted(). */
-static inline ovb_u64 ovb_weighted_effective(ovb_u64 ns, ovb_u32 effective)
+/* How far `x` must be shifted to the left until its top bit is set; x is not 0. Without branches,
+ * as the verifier follows every one. */
+static inline ovb_u32 ovb_leading(ovb_u32 x)
 {
-	if (!effective)
-		effective = 1;
-	if (effective == OVB_EFFECTIVE_NICE_0)
-		return ns;
-	return ovb_mul_shr_sat(ns, 0xffffffffu / effective, 32 - 10 - OVB_EFFECTIVE_SHIFT);
+	x |= x >> 1;
+	x |= x >> 2;
+	x |= x >> 4;
+	x |= x >> 8;
+	x |= x >> 16;
+	return 32 - ovb_popcount(x);
+}
+
+/* a ÷ b as a rate; a 0 counts as 1. By two divisions of 32 bits, with b rounded to 16. */
+static inline ovb_u64 ovb_rate_ratio(ovb_u32 a, ovb_u32 b)
+{
+	ovb_u32 up_a, up_b, divisor;
+	ovb_u64 quotient;
+	ovb_s32 shift;
+
+	a = a ? a : 1;
+	b = b ? b : 1;
+	up_a = ovb_leading(a);
+	up_b = ovb_leading(b);
+	a <<= up_a;
+	divisor = (ovb_u32)(((ovb_u64)(b << up_b) + 0x8000) >> 16);
+	quotient = ((ovb_u64)(a / divisor) << 16) + ((a % divisor) << 16) / divisor;
+	shift = 32 + (ovb_s32)up_a - (ovb_s32)up_b;
+	if (quotient >> 32) {
+		quotient >>= 1;
+		shift--;
+	} else if (!(quotient >> 31)) {
+		quotient <<= 1;
+		shift++;
+	}
+	return ovb_rate_pack((ovb_u32)quotient, shift);
+}
+
+/* The rate of who weighs so much among all: 1 for nice 0. */
+static inline ovb_u64 ovb_rate_of(ovb_u32 weight)
+{
+	return ovb_rate_ratio(OVB_WEIGHT_NICE_0, weight);
+}
+
+/* rate · a ÷ b. A member's rate is its group's, times the sum of the members' weights ÷ its own. */
+static inline ovb_u64 ovb_rate_times(ovb_u64 rate, ovb_u32 a, ovb_u32 b)
+{
+	ovb_u64 part = ovb_rate_ratio(a, b), product;
+	ovb_s32 shift;
+
+	product = (rate >> 32) * (part >> 32);
+	shift = (ovb_s32)(ovb_u32)rate + (ovb_s32)(ovb_u32)part - 32;
+	if (product >> 63)
+		return ovb_rate_pack((ovb_u32)(product >> 32), shift);
+	return ovb_rate_pack((ovb_u32)(product >> 31), shift + 1);
+}
+
+/* ns of real time as virtual time at a rate. Saturates. */
+static inline ovb_u64 ovb_age(ovb_u64 rate, ovb_u64 ns)
+{
+	ovb_u32 shift = (ovb_u32)rate & 63;
+
+	return shift ? ovb_mul_shr_sat(ns, rate >> 32, shift) : ns;
 }
 
 #endif

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Every policy header, for the Rust bindings. */
 #include "cores.h"
-#include "handoff.h"
 #include "math.h"
 #include "published/credit.h"
 #include "published/deboost.h"
@@ -11,9 +10,12 @@
 #include "published/proportional.h"
 #include "published/ratelimit.h"
 #include "published/strict.h"
+#include "quota.h"
 #include "relations.h"
 #include "steal.h"
 #include "tiers.h"
+#include "together.h"
+#include "turn.h"
 #include "types.h"
 #include "vtime.h"
 #include "weight.h"

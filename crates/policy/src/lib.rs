@@ -14,26 +14,30 @@ mod ffi {
     include!(concat!(env!("OUT_DIR"), "/policy.rs"));
 }
 
-pub mod relations;
-pub mod steal;
-
-pub use ffi::{
-    OVB_DEBOOST_INTERVAL_NS, OVB_DEBOOST_REVERSAL_NS, OVB_EFFECTIVE_NICE_0, OVB_MAX_LEVELS, OVB_SHARE_ONE,
-    OVB_WEIGHT_MAX, OVB_WEIGHT_NICE_0, ovb_chain as Chain, ovb_deboost_call as DeboostCall,
-    ovb_deboost_state as DeboostState, ovb_handoff_bill as HandoffBill, ovb_level as Level,
-    ovb_place as Place, ovb_ratelimit as RateLimit,
-};
-
 /// Declares safe functions for C ones that only read their arguments.
 macro_rules! pure {
     ($($(#[$doc:meta])* $name:ident = $c:ident($($arg:ident: $kind:ty),*) -> $out:ty;)*) => {
         $($(#[$doc])*
         pub fn $name($($arg: $kind),*) -> $out {
             // SAFETY: a pure function of its arguments, defined for all values of them.
-            unsafe { ffi::$c($($arg),*) }
+            unsafe { crate::ffi::$c($($arg),*) }
         })*
     };
 }
+
+pub mod quota;
+pub mod rates;
+pub mod relations;
+pub mod steal;
+pub mod tiers;
+pub mod together;
+pub mod turn;
+
+pub use ffi::{
+    OVB_DEBOOST_INTERVAL_NS, OVB_DEBOOST_REVERSAL_NS, OVB_MAX_LEVELS, OVB_SHARE_ONE, OVB_WEIGHT_MAX,
+    OVB_WEIGHT_NICE_0, ovb_chain as Chain, ovb_deboost_call as DeboostCall,
+    ovb_deboost_state as DeboostState, ovb_level as Level, ovb_place as Place, ovb_ratelimit as RateLimit,
+};
 
 pure! {
     /// `math.h`: a + b, saturating.
@@ -58,22 +62,12 @@ pure! {
     deboost_cap = ovb_deboost_cap(gran: u64, nr_queued: u32) -> u64;
     /// `published/deboost.h`: penalty when the target is not behind.
     deboost_baseline = ovb_deboost_baseline(gran: u64, nr_queued: u32) -> u64;
-    /// `weight.h`: what a member of `weight` has of a group's effective weight.
-    effective = ovb_effective(effective: u32, weight: u32, total: u32) -> u32;
-    /// `weight.h`: real time as virtual time at an effective weight.
-    weighted_effective = ovb_weighted_effective(ns: u64, effective: u32) -> u64;
     /// `published/credit.h`: lag that a credited target ends with.
     credit_margin = ovb_credit_margin(weighted_slice: u64, nr_queued: u32) -> u64;
     /// `published/credit.h`: the target's new virtual time.
     credit = ovb_credit(vtime: u64, now: u64, weighted_slice: u64, nr_queued: u32) -> u64;
     /// `published/strict.h`: the yielder's new virtual time.
     strict = ovb_strict(yielder: u64, target: u64, gran: u64) -> u64;
-    /// `handoff.h`: ns granted to the target.
-    handoff_grant = ovb_handoff_grant(left: u64, least: u64, slice: u64, overtime: u32) -> u64;
-    /// `handoff.h`: ns of a grant that the yielder pays.
-    handoff_price = ovb_handoff_price(grant: u64, least: u64, aside: u32) -> u64;
-    /// `handoff.h`: nonzero if who runs on such a grant is in overtime.
-    handoff_overtime = ovb_handoff_overtime(left: u64, least: u64, overtime: u32) -> u32;
     /// `math.h`: members of a set.
     popcount = ovb_popcount(bits: u64) -> u32;
     /// `published/proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
@@ -90,14 +84,6 @@ pub fn forfeit(place: &mut Place, now: u64, weighted_slice: u64) -> bool {
 pub fn strict_accepts(target: u64, rival: u64, gran: u64) -> bool {
     // SAFETY: as in `pure!`.
     unsafe { ffi::ovb_strict_accepts(target, rival, gran) != 0 }
-}
-
-/// `handoff.h`: who pays for `used` ns of a grant.
-pub fn handoff_settle(grant: u64, used: u64) -> HandoffBill {
-    let mut bill = HandoffBill::default();
-    // SAFETY: the reference is valid for the call, and nothing is kept.
-    unsafe { ffi::ovb_handoff_settle(grant, used, &mut bill) };
-    bill
 }
 
 /// `published/proportional.h`: penalties of the levels above the task; the number of levels that were reached.

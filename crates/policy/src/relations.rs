@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! `relations.h`, `published/ipi.h`, `tiers.h`: whom a vCPU waits for, and whom to run instead of it.
+//! `relations.h` and `published/ipi.h`: whom a vCPU waits for.
 
 use crate::ffi;
 
 pub use ffi::{
-    OVB_RELATION_MANY, OVB_RELATION_SLOTS, OVB_TIERS_ALL, OVB_WINDOW_NS, ovb_candidate as Candidate,
-    ovb_inbox as Inbox, ovb_ipi_slot as IpiSlot, ovb_relation as Relation, ovb_relations as Relations,
-    ovb_tier_OVB_TIER_CHAINED as OVB_TIER_CHAINED,
+    OVB_RELATION_MANY, OVB_RELATION_SLOTS, OVB_WINDOW_NS, ovb_inbox as Inbox, ovb_ipi_slot as IpiSlot,
+    ovb_relation as Relation, ovb_relations as Relations,
 };
 
 /// What a receiver's local APIC says of a vector (`enum ovb_apic_state`).
@@ -32,12 +31,12 @@ impl Relations {
         // SAFETY: as above.
         unsafe { ffi::ovb_relations_reset(self) }
     }
+}
 
-    /// Whether the summary knows a receiver.
-    pub fn many(&self, receiver: u32, now: u64, window: u64) -> bool {
-        // SAFETY: as above.
-        unsafe { ffi::ovb_relations_many(self, receiver, now, window) != 0 }
-    }
+/// Whether something of time `at` is no older than `window`.
+pub fn within(at: u64, now: u64, window: u64) -> bool {
+    // SAFETY: a pure function.
+    unsafe { ffi::ovb_within(at, now, window) != 0 }
 }
 
 impl Relation {
@@ -50,13 +49,13 @@ impl Relation {
 
 impl Inbox {
     /// The receiver's side of an IPI.
-    pub fn sent(&mut self, vector: u32, now: u64) {
+    pub fn sent(&mut self, vector: u32) {
         // SAFETY: as above.
-        unsafe { ffi::ovb_inbox_sent(self, vector, now) }
+        unsafe { ffi::ovb_inbox_sent(self, vector) }
     }
 
-    /// The receiver ends an interrupt; how long its oldest sender has waited, 0 if unknown.
-    pub fn end(&mut self, vector: u32, now: u64) -> u64 {
+    /// The receiver ends an interrupt.
+    pub fn end(&mut self, vector: u32, now: u64) {
         // SAFETY: as above.
         unsafe { ffi::ovb_inbox_ended(self, vector, now) }
     }
@@ -103,16 +102,4 @@ pub fn published_answered(sender: &mut IpiSlot, receiver: u32, now: u64, window:
 pub fn ple_kvm_bit(sender: u32) -> u64 {
     // SAFETY: a pure function.
     unsafe { ffi::ovb_ple_kvm_bit(sender) }
-}
-
-/// `handoff.h`: whether a move that costs `cost` ns pays for `left` ns of a turn.
-pub fn handoff_pays(left: u64, cost: u64) -> bool {
-    // SAFETY: a pure function.
-    unsafe { ffi::ovb_handoff_pays(left, cost) != 0 }
-}
-
-/// `tiers.h`: the highest of the enabled tiers that holds, 0 to 6.
-pub fn tier_of(candidate: &Candidate, enabled: u32) -> u32 {
-    // SAFETY: as above.
-    unsafe { ffi::ovb_tier_of(candidate, enabled) }
 }

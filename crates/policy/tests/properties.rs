@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the policies promise, over arbitrary input. PROPTEST_CASES raises the number of cases.
 
+mod common;
+
+use common::cases;
 use overbook_policy::*;
 use proptest::prelude::*;
-
-/// Far more than the default of 256, and still seconds.
-fn cases() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
-    ProptestConfig::with_cases(cases)
-}
 
 /// Granularities as schedulers have them: base slices of 0.1 to 100 ms at any weight.
 fn gran() -> impl Strategy<Value = u64> {
@@ -16,7 +13,7 @@ fn gran() -> impl Strategy<Value = u64> {
 }
 
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(cases(100_000))]
 
     #[test]
     fn sums_saturate(a: u64, b: u64) {

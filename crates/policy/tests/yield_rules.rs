@@ -1,21 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the yield rules promise: bounded shifts, no gain from yielding, a VM's total conserved, wrap safety.
+//! What the published yield rules promise: bounded shifts, no gain from yielding, wrap safety.
 //! PROPTEST_CASES raises the number of cases; `PROPTEST_CASES=1000000` takes some seconds.
 
+mod common;
+
+use common::cases;
 use overbook_policy::*;
 use proptest::prelude::*;
-
-fn cases() -> ProptestConfig {
-    let cases = std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(100_000);
-    ProptestConfig::with_cases(cases)
-}
 
 fn slice() -> impl Strategy<Value = u64> {
     100_000u64..1_000_000_000
 }
 
 proptest! {
-    #![proptest_config(cases())]
+    #![proptest_config(cases(100_000))]
 
     #[test]
     fn forfeit_moves_forward_by_a_slice_at_most(now: u64, lag in -(1i64 << 40)..1i64 << 40, slice in slice()) {
@@ -57,86 +55,6 @@ proptest! {
             prop_assert!(!strict_accepts(target, moved.wrapping_sub(1), gran), "less would have done");
             prop_assert!(vtime_before(moved, target) || gran == 0);
         }
-    }
-
-    #[test]
-    fn grants_are_within_bounds_and_bills_add_up(
-        left: u64, least in 0u64..1 << 40, more in 0u64..1 << 40, used: u64, aside in 0u32..2,
-    ) {
-        let slice = least + more;
-        let grant = handoff_grant(left, least, slice, 0);
-        prop_assert!(least <= grant && grant <= slice);
-        prop_assert_eq!(handoff_grant(left, least, slice, 1), if left < least { 0 } else { grant });
-        let price = handoff_price(grant, least, aside);
-        prop_assert_eq!(price, if aside == 1 { grant.min(least) } else { grant });
-        let bill = handoff_settle(price, used);
-        prop_assert_eq!(bill.donor + bill.refund, price);
-        prop_assert_eq!(bill.donor + bill.own, used);
-    }
-
-    /// Any chain of hand-offs among the vCPUs of a VM: what the VM is charged is what it ran.
-    #[test]
-    fn a_vm_gains_nothing_by_handing_off(
-        steps in prop::collection::vec((0usize..6, 0usize..6, 0u64..8_000_000, 0u64..8_000_000, 0u32..2), 1..60),
-        start: u64,
-    ) {
-        const LEAST: u64 = 500_000;
-        const SLICE: u64 = 3_000_000;
-        let mut vtime = [start; 6];
-        let mut ran = 0u64;
-        for (from, to, left, used, aside) in steps {
-            if from == to {
-                continue;
-            }
-            let price = handoff_price(handoff_grant(left, LEAST, SLICE, 0), LEAST, aside);
-            vtime[from] = vtime[from].wrapping_add(price);
-            let bill = handoff_settle(price, used);
-            vtime[to] = vtime[to].wrapping_add(bill.own);
-            vtime[from] = vtime[from].wrapping_sub(bill.refund);
-            ran += used;
-        }
-        let charged = vtime.iter().fold(0u64, |sum, v| sum.wrapping_add(v.wrapping_sub(start)));
-        prop_assert_eq!(charged, ran);
-    }
-
-    /// Two siblings that yield to each other by turns, however often: the queues are asked within a turn and a grant.
-    #[test]
-    fn a_chain_of_hand_offs_ends(ran in prop::collection::vec(0u64..4_000_000, 1..200)) {
-        const LEAST: u64 = 500_000;
-        const SLICE: u64 = 3_000_000;
-        let (mut turn, mut overtime, mut since) = (SLICE, 0, 0u64);
-        for ran in ran {
-            // Nobody runs beyond his turn.
-            let ran = ran.min(turn);
-            since += ran;
-            let left = turn - ran;
-            let grant = handoff_grant(left, LEAST, SLICE, overtime);
-            if grant == 0 {
-                break;
-            }
-            overtime = handoff_overtime(left, LEAST, overtime);
-            turn = grant;
-            prop_assert!(since <= SLICE + LEAST, "{since}");
-        }
-        prop_assert!(since <= SLICE + LEAST, "{since}");
-    }
-
-    #[test]
-    fn shares_of_a_group_add_up_to_it(effective in 1u32..2_000_000, weights in prop::collection::vec(1u32..=OVB_WEIGHT_MAX, 1..300)) {
-        let total: u32 = weights.iter().sum();
-        let parts: u64 = weights.iter().map(|w| u64::from(overbook_policy::effective(effective, *w, total))).sum();
-        // Every member has at least one unit, and loses at most one and a fraction to rounding.
-        let least = u64::from(effective) - u64::from(effective) / 64;
-        prop_assert!(parts + weights.len() as u64 >= least, "{} of {}", parts, effective);
-        prop_assert!(parts <= u64::from(effective) + u64::from(effective) / 64 + weights.len() as u64);
-    }
-
-    #[test]
-    fn effective_time_is_below_the_exact_one_by_little(ns in 0u64..1 << 45, weight in 1u32..1 << 21) {
-        let exact = u128::from(ns) * u128::from(OVB_EFFECTIVE_NICE_0) / u128::from(weight);
-        let got = u128::from(weighted_effective(ns, weight));
-        prop_assert!(got <= exact);
-        prop_assert!(exact - got <= 2 + exact * u128::from(weight) / (1 << 32));
     }
 
     #[test]

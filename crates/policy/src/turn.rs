@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `turn.h`: turns of tenants, and where their members stand. All times may wrap.
+
+pub use crate::ffi::OVB_LAG_TURNS;
+
+pure! {
+    /// CPU time of a turn; `together` is 0 or 1.
+    length = ovb_turn(slice: u64, together: u32, runnable: u32, cpus: u32) -> u64;
+    /// The earliest virtual time of a tenant that comes to be queued; `slept` is 0 or 1.
+    earliest = ovb_earliest(level: u64, slice: u64, turn: u64, slept: u32) -> u64;
+    /// How far a member stands from its tenant's deadline.
+    member_bias = ovb_member_bias(behind: i64, slice: u64) -> i64;
+    /// A member's time, brought near to the members' clock; `woken` is 0 or 1.
+    member_time = ovb_member_time(time: u64, clock: u64, slice: u64, woken: u32) -> u64;
+    /// What a pool's offset must grow by.
+    lift = ovb_lift(level: u64, tide: u64, most: u64) -> u64;
+}
+
+/// Whether the turn that ends at `deadline` is over, or was never one of this length.
+pub fn over(vtime: u64, deadline: u64, turn: u64) -> bool {
+    // SAFETY: as in `pure!`.
+    unsafe { crate::ffi::ovb_turn_over(vtime, deadline, turn) != 0 }
+}

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * cpu.max: a group may run for `quota` ns in each `period`. What it overruns, as turns end at
+ * ticks, it has less of in the next period, so that it gets what it is due in the mean, and no
+ * more. What it does not use is lost, but for cpu.max.burst.
+ *
+ * Example: "50000 100000". The group runs on two CPUs; after 26 ms 52 ms are used. 2 ms are owed,
+ * and the next period has 48.
+ */
+#ifndef OVERBOOK_POLICY_QUOTA_H
+#define OVERBOOK_POLICY_QUOTA_H
+
+#include "types.h"
+
+struct ovb_quota {
+	/* ns; a quota of 0 is none. */
+	ovb_u64 quota;
+	ovb_u64 period;
+	ovb_u64 burst;
+	/* What is left of the present period, ns; owed if negative. */
+	ovb_s64 left;
+	/* When the next period begins, ns. */
+	ovb_u64 next;
+};
+
+/* Periods that a refill makes up for; after longer ones it begins anew. */
+#define OVB_QUOTA_PERIODS 64u
+
+/* Adds what the periods bring that have begun until `now`. Nonzero if one has. */
+static inline int ovb_quota_refill(struct ovb_quota *q, ovb_u64 now)
+{
+	ovb_s64 most = (ovb_s64)(q->quota + q->burst), left = q->left;
+	ovb_u32 i;
+
+	if (!q->quota || (ovb_s64)(now - q->next) < 0)
+		return 0;
+	for (i = 0; i < OVB_QUOTA_PERIODS && (ovb_s64)(now - q->next) >= 0; i++) {
+		q->next += q->period;
+		left += (ovb_s64)q->quota;
+	}
+	if ((ovb_s64)(now - q->next) >= 0)
+		q->next = now + q->period;
+	q->left = left > most ? most : left;
+	return 1;
+}
+
+#endif

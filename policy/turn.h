@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Turns of tenants. A tenant is a VM, a group of ordinary tasks, or a task without a group. It has
+ * a virtual time, which is what it has run, aged by its rate (weight.h), and a deadline, which is
+ * the end of its turn: a virtual time again. Whoever has the earliest deadline goes first; the turn
+ * ends when the virtual time has come as far, and the next one begins there.
+ *
+ *   level     virtual time that who waits has come to, on a CPU
+ *   lag       level − virtual time: what a tenant is owed
+ *   tide      the latest level of all CPUs
+ *   pool      the tasks that may run on the same CPUs
+ *   offset    what is added to the deadlines of a pool that has fallen behind the tide
+ *
+ * Example: 4 CPUs, a VM of 4 vCPUs and weight 4096, slices of 3 ms. Its turn is 12 ms of CPU time,
+ * 3 ms of all four CPUs, and 12 ms · 1024 ÷ 4096 = 3 ms of virtual time. A task of weight 1024 that
+ * waits meanwhile has a turn of 3 ms, which is as much virtual time.
+ */
+#ifndef OVERBOOK_POLICY_TURN_H
+#define OVERBOOK_POLICY_TURN_H
+
+#include "vtime.h"
+#include "weight.h"
+
+/* A tenant that was runnable all the time keeps as many slices of lag for each CPU that it can use;
+ * one that slept keeps a slice. Pools fall behind the tide by as many slices at most. */
+#define OVB_LAG_TURNS 8u
+/* Nobody who waits for a CPU is further behind that CPU's level than by this many slices, and one
+ * for each CPU that its tenant can use, whatever that has run elsewhere. */
+#define OVB_AHEAD_SLICES 4u
+
+/* ns of CPU time of a turn: a slice, or, if the tenant runs on all its CPUs together, one for each
+ * that it can use at a time. */
+static inline ovb_u64 ovb_turn(ovb_u64 slice, ovb_u32 together, ovb_u32 runnable, ovb_u32 cpus)
+{
+	ovb_u32 at_a_time = runnable < cpus ? runnable : cpus;
+
+	return together && at_a_time ? slice * at_a_time : slice;
+}
+
+/* The earliest virtual time of a tenant that comes to be queued: a slice of lag if it slept, if not
+ * some times a slice on all its CPUs, both of them aged. */
+static inline ovb_u64 ovb_earliest(ovb_u64 level, ovb_u64 slice, ovb_u64 reach, ovb_u32 slept)
+{
+	return level - (slept ? slice : reach * OVB_LAG_TURNS);
+}
+
+/* Nonzero if the turn that ends at `deadline` is over, or was never one of this length. */
+static inline int ovb_turn_over(ovb_u64 vtime, ovb_u64 deadline, ovb_u64 turn)
+{
+	return !ovb_vtime_before(vtime, deadline) || deadline - vtime > 2 * turn;
+}
+
+/* How far a member stands from its tenant's deadline: its own lag among the members, from a slice
+ * before to two after it. `behind` is its time less the members' clock. */
+static inline ovb_s64 ovb_member_bias(ovb_s64 behind, ovb_u64 slice)
+{
+	ovb_s64 most = (ovb_s64)(2 * slice), least = -(ovb_s64)slice;
+
+	if (behind > most)
+		return most;
+	return behind < least ? least : behind;
+}
+
+/* A member's time, brought near to the members' clock: see ovb_earliest(). */
+static inline ovb_u64 ovb_member_time(ovb_u64 time, ovb_u64 clock, ovb_u64 slice, ovb_u32 woken)
+{
+	ovb_u64 floor = clock - (woken ? slice : slice * OVB_LAG_TURNS);
+	ovb_u64 ceiling = clock + slice * OVB_LAG_TURNS;
+
+	if (ovb_vtime_before(time, floor))
+		return floor;
+	return ovb_vtime_before(ceiling, time) ? ceiling : time;
+}
+
+/* What a pool's offset must grow by, so that its level is no further behind the tide than by
+ * `most`. */
+static inline ovb_u64 ovb_lift(ovb_u64 level, ovb_u64 tide, ovb_u64 most)
+{
+	ovb_u64 behind = ovb_vtime_gap(tide, level);
+
+	return behind > most ? behind - most : 0;
+}
+
+#endif
