@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What must hold before the scheduler is loaded; every refusal is one sentence that says what to do.
 
+use crate::scheduler;
 use anyhow::{Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
 const SCHED_EXT: &str = "/sys/kernel/sched_ext";
 const CGROUPS: &str = "/sys/fs/cgroup";
+const BTF: &str = "/sys/kernel/btf/vmlinux";
 
 /// Checks the kernel, the rights of the caller, that no other scheduler is loaded (but one of ours, to `replace`), and
-/// that no group's `cpu.max` would be broken.
+/// that the scheduler is told of every group's `cpu.max`.
 ///
 /// # Errors
 /// One of these does not hold.
@@ -20,7 +22,7 @@ pub fn check(replace: bool) -> Result<()> {
     if !Path::new(SCHED_EXT).exists() {
         bail!("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): Debian's kernels have it from 6.16 on");
     }
-    if !Path::new("/sys/kernel/btf/vmlinux").exists() {
+    if !Path::new(BTF).exists() {
         bail!("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF), which BPF schedulers need");
     }
     match loaded() {
@@ -32,11 +34,11 @@ pub fn check(replace: bool) -> Result<()> {
         }
         _ => {}
     }
-    let limited = limited_groups(Path::new(CGROUPS));
+    let limited = unenforced_limits();
     if !limited.is_empty() {
         bail!(
-            "cpu.max limits these groups, and this scheduler does not enforce it: {}; lift the limits (write \
-             \"max\" to their cpu.max), or stay with EEVDF",
+            "cpu.max limits these groups, and this kernel (before 6.17) does not tell schedulers of it: {}; lift the \
+             limits (write \"max\" to their cpu.max), boot a later kernel, or stay with EEVDF",
             limited.join(", ")
         );
     }
@@ -59,8 +61,18 @@ pub fn loaded() -> Option<String> {
     Some(if name.trim().is_empty() { "unknown".into() } else { name.trim().into() })
 }
 
+/// Groups whose `cpu.max` a scheduler of ours would break: none where the kernel tells schedulers of it.
+pub fn unenforced_limits() -> Vec<String> {
+    // Without BTF nobody can tell what the kernel has.
+    broken_by(Path::new(BTF).exists() && scheduler::enforces_limits(), Path::new(CGROUPS))
+}
+
+fn broken_by(enforced: bool, root: &Path) -> Vec<String> {
+    if enforced { Vec::new() } else { limited_groups(root) }
+}
+
 /// Groups below `root`, a cgroup hierarchy's, whose `cpu.max` is not "max".
-pub fn limited_groups(root: &Path) -> Vec<String> {
+fn limited_groups(root: &Path) -> Vec<String> {
     let mut limited = Vec::new();
     let mut open: Vec<PathBuf> = vec![root.into()];
     while let Some(group) = open.pop() {
@@ -88,6 +100,9 @@ mod tests {
         fs::write(root.join("machine.slice/cpu.max"), "max 100000\n").unwrap();
         fs::write(deep.join("cpu.max"), "50000 100000\n").unwrap();
         assert_eq!(limited_groups(&root), ["/machine.slice/vm1.scope"]);
+        // They are in the way only where the scheduler is not told of them.
+        assert_eq!(broken_by(false, &root), ["/machine.slice/vm1.scope"]);
+        assert_eq!(broken_by(true, &root), [""; 0]);
         fs::remove_dir_all(&root).unwrap();
     }
 }

@@ -43,6 +43,8 @@ pub struct Scheduler<'a> {
     visible: Visibility,
     /// Whether there is what the probes on spins are put on.
     counts_spins: bool,
+    /// The same for what is put on the end of a vCPU's time on a CPU.
+    sees_modes: bool,
     counting: Option<Counting>,
 }
 
@@ -74,6 +76,9 @@ impl<'a> Scheduler<'a> {
             if let Some(cpus) = rodata.llc_cpus.get_mut(nth) {
                 *cpus += 1;
             }
+            if let Some(node) = rodata.llc_node.get_mut(nth) {
+                *node = place.node_id as u32;
+            }
         }
         if rodata.nr_llcs > intf::OVB_MAX_LLCS {
             bail!(
@@ -84,13 +89,12 @@ impl<'a> Scheduler<'a> {
         }
         rodata.may_prefer = mode == Mode::Guest;
         for constant in [
-            &mut rodata.least_grant_ns,
             &mut rodata.preempt_margin_ns,
             &mut rodata.protect_ns,
             &mut rodata.stale_ns,
             &mut rodata.idle_patience_ns,
-            &mut rodata.cross_llc_ns,
             &mut rodata.spin_gap_ns,
+            &mut rodata.trial_ns,
         ] {
             *constant = (*constant as f64 * options.stretch) as u64;
         }
@@ -103,9 +107,11 @@ impl<'a> Scheduler<'a> {
         // These are queued like all others; by itself the kernel would give them 20 ms and put them before others.
         skel.struct_ops.overbook_ops_mut().flags |=
             *compat::SCX_OPS_ENQ_EXITING | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;
-        if mode == Mode::Guest {
-            // What may not stay on a CPU is queued, even if nobody else wants that CPU.
-            skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ENQ_LAST;
+        // What may not stay on a CPU is queued, even if nobody else wants that CPU.
+        skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ENQ_LAST;
+        if !enforces_limits() {
+            skel.progs.overbook_cgroup_set_bandwidth.set_autoload(false);
+            skel.struct_ops.overbook_ops_mut().cgroup_set_bandwidth = std::ptr::null_mut();
         }
         let late = taken_is_seen_at_switches();
         skel.progs.cpu_taken.set_autoload(late);
@@ -117,8 +123,11 @@ impl<'a> Scheduler<'a> {
         // Programs on functions can be loaded only where these are.
         let counts_spins = visible != Visibility::NoKvm && kvm::has_functions(&[kvm::ON_SPIN]);
         skel.progs.spin_begins.set_autoload(counts_spins);
+        let sees_modes = visible != Visibility::NoKvm && kvm::has_functions(&[kvm::VCPU_PUT]);
+        skel.progs.vcpu_put.set_autoload(sees_modes);
         skel.progs.irq_accepted.set_autoload(visible.sends());
         skel.progs.irq_ended.set_autoload(visible.sends());
+        skel.progs.irq_ended_unseen.set_autoload(visible.sends());
         skel.progs.ipi_incomplete.set_autoload(visible == Visibility::NotRunning);
         let skel = scx_ops_load!(skel, overbook_ops, uei)
             .context("the kernel refuses the scheduler; `overbook -vv host` shows why")?;
@@ -132,6 +141,7 @@ impl<'a> Scheduler<'a> {
             stretch: options.stretch,
             visible,
             counts_spins,
+            sees_modes,
             counting: None,
         })
     }
@@ -153,6 +163,7 @@ impl<'a> Scheduler<'a> {
         data.patience_ns = settings.patience_ms * 1_000_000;
         data.relations = settings.relations.is_on().into();
         data.window_ns = ns(settings.window_us);
+        data.turns = settings.turns.number();
         self.settings = settings.clone();
         log::info!("{settings}");
         Ok(())
@@ -173,7 +184,7 @@ impl<'a> Scheduler<'a> {
             return Ok(());
         }
         let progs = &self.skel.progs;
-        let mut wanted = vec![&progs.irq_accepted, &progs.irq_ended];
+        let mut wanted = vec![&progs.irq_accepted, &progs.irq_ended, &progs.irq_ended_unseen];
         if self.visible == Visibility::NotRunning {
             wanted.push(&progs.ipi_incomplete);
         }
@@ -213,6 +224,12 @@ impl<'a> Scheduler<'a> {
             match progs.spin_begins.attach() {
                 Ok(link) => self.probes.push(link),
                 Err(why) => log::warn!("spins are not counted: {why}"),
+            }
+        }
+        if self.sees_modes {
+            match progs.vcpu_put.attach() {
+                Ok(link) => self.probes.push(link),
+                Err(why) => log::warn!("who was preempted in the kernel is not known: {why}"),
             }
         }
         self.watch_ipis(options.settings.relations.is_on())
@@ -340,6 +357,11 @@ fn attached(program: &ProgramMut) -> Result<Link> {
     program.attach().with_context(|| {
         format!("cannot attach probe {}: is kvm being unloaded?", program.name().to_string_lossy())
     })
+}
+
+/// Whether the kernel (6.17 and later) tells schedulers of groups' `cpu.max`.
+pub fn enforces_limits() -> bool {
+    compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth").unwrap_or(false)
 }
 
 /// Whether the kernel (6.19 and later) takes tasks back from a CPU at any time; see `taken.bpf.h`.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What may change while the scheduler runs: options of `overbook host`, and keys of `overbook host --set`.
 
+use crate::intf;
 use crate::options::Bare;
 use crate::values::number;
 use anyhow::{Result, bail};
@@ -31,10 +32,11 @@ impl Switch {
 #[derive(Args, Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Settings {
-    /// Length of a turn in µs (100 to 100000). Turns end at ticks unless somebody preempts
+    /// Length of a slice in µs (100 to 100000): what a task may run before others are asked again. Slices end at ticks
+    /// unless somebody preempts
     #[arg(long, default_value_t = 3000, value_parser = number(100u64, 100_000))]
     pub slice_us: u64,
-    /// A task that has been queued for this long, in ms, goes before others; 0: none does
+    /// A task that has been queued for this long, in ms (up to 25000), goes before others; 0: none does
     #[arg(long, default_value_t = 10_000, value_parser = number(0u64, 25_000))]
     pub patience_ms: u64,
     /// Whether the receivers of vCPUs' IPIs are known, by probes on KVM
@@ -43,6 +45,32 @@ pub struct Settings {
     /// Age at which an IPI that nobody has been seen to handle is forgotten, in µs
     #[arg(long, default_value_t = 50_000, value_parser = number(100u64, 10_000_000))]
     pub window_us: u64,
+    /// Whether a VM's turns end on all CPUs of an LLC together, or on each CPU when its own task's slice does
+    #[arg(long, value_enum, default_value = "apart")]
+    pub turns: Turns,
+}
+
+/// Whether a VM's turns end on all CPUs of an LLC at once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Turns {
+    /// Never: each CPU goes to the next when its own task's slice ends
+    Apart,
+    /// Always: its CPUs go to the next when its turn ends
+    Together,
+    /// Where the VM spins less that way, found by trying both
+    Auto,
+}
+
+impl Turns {
+    /// Value of `enum ovb_turns`.
+    pub fn number(self) -> u32 {
+        match self {
+            Turns::Apart => intf::ovb_turns_OVB_TURNS_APART,
+            Turns::Together => intf::ovb_turns_OVB_TURNS_TOGETHER,
+            Turns::Auto => intf::ovb_turns_OVB_TURNS_AUTO,
+        }
+    }
 }
 
 impl Settings {
@@ -168,7 +196,7 @@ mod tests {
     #[test]
     fn what_is_in_force_is_what_set_takes() {
         let text = defaults().to_string();
-        assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on window-us=50000");
+        assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on window-us=50000 turns=apart");
         assert_eq!(defaults().with(&changes(&text).unwrap()).unwrap(), defaults());
         assert_eq!(Settings::keys().len(), text.split(' ').count());
     }

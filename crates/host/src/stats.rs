@@ -58,16 +58,17 @@ const TIERS: [(&str, intf::ovb_tier); 6] = [
     ("kernel", intf::ovb_tier_OVB_TIER_KERNEL),
     ("any", intf::ovb_tier_OVB_TIER_ANY),
     ("chained", intf::ovb_tier_OVB_TIER_CHAINED),
-    ("stale", intf::ovb_tier_OVB_TIER_STALE),
+    ("waiting", intf::ovb_tier_OVB_TIER_WAITING),
 ];
 
 /// Targets of one tier.
 #[stat_doc]
 #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
-#[stat(desc = "directed yields by tier", _om_prefix = "tier_", _om_label = "tier")]
+#[serde(default)]
+#[stat(desc = "vCPUs by what they were worth most for", _om_prefix = "tier_", _om_label = "tier")]
 pub struct TierStats {
-    #[stat(desc = "ran next on the spinner's CPU, KVM's own choices included")]
-    pub delivered: u64,
+    #[stat(desc = "picked before siblings that had been queued for longer, or after one that spun")]
+    pub picked: u64,
 }
 
 counters! {
@@ -77,7 +78,7 @@ counters! {
     #[stat(desc = "one vCPU", _om_prefix = "vcpu_", _om_label = "vcpu")]
     VcpuStats of intf::ovb_vcpu_stats {
         spins: "spins that exited to KVM",
-        boosts: "times that a spinning sibling's CPU was handed to it",
+        boosts: "times that a spinning sibling's CPU went on with it",
         run_ns: "ns that it ran",
         queued_ns: "ns that it was queued before it ran",
         spin_ns: "ns between spins that followed each other at once",
@@ -91,20 +92,20 @@ counters! {
     /// One VM: the process of its vCPU threads.
     #[stat_doc]
     #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+    #[serde(default)]
     #[stat(desc = "one VM", _om_prefix = "vm_", _om_label = "vm")]
     VmStats of intf::ovb_vm_stats {
         asked: "directed yields that KVM asked for",
-        delivered: "nominated vCPUs that ran next on the yielder's CPU",
+        delivered: "directed yields after which the CPU went on with a sibling",
         same_queue: "asked ones whose target was in the queue of the yielder's CPU",
         other_queue: "asked ones whose target was in another queue",
         unheard: "spins for which KVM found nobody to yield to",
         awaited: "spinners that went on, as the receiver of their IPI has just handled it",
-        gave_up: "spinners that gave up their turn, since nobody who could help was queued",
+        stayed: "spinners that went on, as nobody who could help was queued, and the CPU is their VM's for this turn",
+        gave_up: "spinners whose CPU went to others, since nobody of the VM who could help was queued",
         ipis: "IPIs between vCPUs that were seen",
         eois: "ends of interrupts that were seen",
-        passed_over: "nominated vCPUs that had gone when the yielder left its CPU",
-        wait_ns: "ns from a yield until its target ran, in all",
-        granted_ns: "ns that vCPUs ran on the account of the sibling that yielded to them",
+        urgent: "IPIs to queued vCPUs for which a CPU was told to look at once",
         run_ns: "ns that the vCPUs ran",
         queued_ns: "ns that the vCPUs were queued before they ran",
         spin_ns: "ns between spins that followed each other at once",
@@ -135,6 +136,10 @@ pub struct HostStats {
     pub queued_llc: u64,
     #[stat(desc = "tasks put into a single CPU's queue")]
     pub queued_cpu: u64,
+    #[stat(desc = "tasks put into the queue of the CPUs that they are bound to")]
+    pub queued_pool: u64,
+    #[stat(desc = "tasks parked, as their group has used its cpu.max")]
+    pub parked: u64,
     #[stat(desc = "SCHED_IDLE tasks put into a queue of their own")]
     pub queued_idle: u64,
     #[stat(desc = "SCHED_IDLE tasks that had waited for a second and went before others")]
@@ -145,6 +150,10 @@ pub struct HostStats {
     pub keep: u64,
     #[stat(desc = "tasks taken from another LLC's queue")]
     pub steal_llc: u64,
+    #[stat(desc = "tasks taken from another LLC's queue, where they waited for longer")]
+    pub balance: u64,
+    #[stat(desc = "CPUs told that a VM's turn is over")]
+    pub turns: u64,
     #[stat(desc = "yields without a target")]
     pub plain_yield: u64,
     #[stat(desc = "tasks queued on a CPU that is not preferred, as they may run on no other")]
@@ -163,11 +172,15 @@ pub struct HostStats {
 
 impl HostStats {
     /// The host's counters, each with its `enum ovb_count`.
-    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 13] {
+    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 17] {
         [
             (&mut self.direct, intf::ovb_count_OVB_COUNT_DIRECT),
             (&mut self.queued_llc, intf::ovb_count_OVB_COUNT_QUEUED_LLC),
             (&mut self.queued_cpu, intf::ovb_count_OVB_COUNT_QUEUED_CPU),
+            (&mut self.queued_pool, intf::ovb_count_OVB_COUNT_QUEUED_POOL),
+            (&mut self.parked, intf::ovb_count_OVB_COUNT_PARKED),
+            (&mut self.balance, intf::ovb_count_OVB_COUNT_BALANCE),
+            (&mut self.turns, intf::ovb_count_OVB_COUNT_TURNS),
             (&mut self.queued_idle, intf::ovb_count_OVB_COUNT_QUEUED_IDLE),
             (&mut self.idle_overdue, intf::ovb_count_OVB_COUNT_IDLE_OVERDUE),
             (&mut self.preempt, intf::ovb_count_OVB_COUNT_PREEMPT),
@@ -206,12 +219,14 @@ impl HostStats {
     pub fn print(&self, to: &mut impl Write) -> Result<()> {
         writeln!(
             to,
-            "{}: direct {}, queued {} (LLC) {} (CPU) {} (idle), preempted {}, kept {}, stolen {}, plain yields {}",
+            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, stolen {}, plain yields {}",
             self.settings,
             self.direct,
             self.queued_llc,
+            self.queued_pool,
             self.queued_cpu,
             self.queued_idle,
+            self.parked,
             self.preempt,
             self.keep,
             self.steal_llc,
@@ -229,7 +244,7 @@ impl HostStats {
 
 impl TierStats {
     fn since(&self, earlier: &TierStats) -> TierStats {
-        TierStats { delivered: self.delivered.saturating_sub(earlier.delivered) }
+        TierStats { picked: self.picked.saturating_sub(earlier.picked) }
     }
 }
 
@@ -254,7 +269,7 @@ impl VmStats {
         for raw in rows.iter().map(|row| read::<intf::ovb_vm_stats>(row)) {
             stats.add(&raw);
             for (tier, number) in TIERS {
-                stats.tiers.entry(tier.into()).or_default().delivered += raw.tier_delivered[number as usize];
+                stats.tiers.entry(tier.into()).or_default().picked += raw.picked[number as usize];
             }
         }
         stats
@@ -275,24 +290,23 @@ impl VmStats {
         let wanted_ns = (self.run_ns + self.queued_ns).max(1);
         writeln!(
             to,
-            "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued, {:.3} s spun, {:.3} s granted; yields {} \
-             delivered {} passed over {}; unheard {} awaited {} gave up {}; IPIs {}",
+            "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued, {:.3} s spun; yields {} \
+             delivered {} gave up {}; unheard {} awaited {}; IPIs {} urgent {}",
             self.name,
             s(self.run_ns),
             self.run_ns * 100 / wanted_ns,
             s(self.queued_ns),
             s(self.spin_ns),
-            s(self.granted_ns),
             self.asked,
             self.delivered,
-            self.passed_over,
+            self.gave_up,
             self.unheard,
             self.awaited,
-            self.gave_up,
-            self.ipis
+            self.ipis,
+            self.urgent
         )?;
-        for (name, tier) in self.tiers.iter().filter(|(_, tier)| tier.delivered > 0) {
-            writeln!(to, "    {name}: delivered {}", tier.delivered)?;
+        for (name, tier) in self.tiers.iter().filter(|(_, tier)| tier.picked > 0) {
+            writeln!(to, "    {name}: picked {}", tier.picked)?;
         }
         Ok(())
     }

@@ -231,13 +231,26 @@ pub enum Next {
     Interrupted,
 }
 
+/// See [`Running::next_line`].
+const STOPPED: u32 = 6;
+
+/// What a process has computed, zero if it has gone.
+fn cpu_time(pid: u32) -> Duration {
+    let stat = i32::try_from(pid).ok().and_then(|pid| procfs::process::Process::new(pid).ok()?.stat().ok());
+    stat.map_or(Duration::ZERO, |stat| {
+        Duration::from_millis((stat.utime + stat.stime) * 1000 / procfs::ticks_per_second())
+    })
+}
+
 impl Running {
-    /// Waits for the next event line, at most `patience`.
+    /// Waits for the next event line, at most until the machine has computed for `patience` without a word: on a busy
+    /// computer it computes for less than time passes. One that does not compute at all is given up after
+    /// [`STOPPED`] times as long.
     ///
     /// # Errors
     /// The event file cannot be read.
     pub fn next_line(&mut self, patience: Duration, interrupted: &AtomicBool) -> Result<Next> {
-        let started = Instant::now();
+        let (started, spent) = (Instant::now(), cpu_time(self.child.id()));
         loop {
             if let Some(end) = self.pending.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
@@ -254,7 +267,8 @@ impl Running {
             if ended {
                 return Ok(Next::Stopped);
             }
-            if started.elapsed() > patience {
+            let computed = cpu_time(self.child.id()).saturating_sub(spent);
+            if computed > patience || started.elapsed() > STOPPED * patience {
                 return Ok(Next::Silent);
             }
             std::thread::sleep(Duration::from_millis(20));
@@ -325,6 +339,16 @@ mod tests {
         let boot = Boot { kernel: at, initramfs: at, dir: at, host, accel, seed: 7 };
         let command = boot.command();
         command.get_args().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn what_a_process_computes_is_known() {
+        let own = std::process::id();
+        let before = cpu_time(own);
+        while cpu_time(own) < before + Duration::from_millis(30) {
+            std::hint::spin_loop();
+        }
+        assert_eq!(cpu_time(u32::MAX), Duration::ZERO);
     }
 
     #[test]

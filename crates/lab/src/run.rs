@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Longest silence of a machine in real time. The slowest step of any shipped scenario takes a tenth of it.
+/// Longest silence of a machine, in time that it computes. The slowest step of any shipped scenario takes a tenth of it.
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Longest silence between start and the agent's first words.
@@ -140,7 +140,7 @@ fn collect(
             }
             Next::Silent => {
                 return Ok(Err(format!(
-                    "the machine was silent for {} seconds and was killed",
+                    "the machine computed for {} seconds without a word and was killed",
                     patience.as_secs()
                 )));
             }

@@ -60,9 +60,12 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 9] = [
+const HOST: [Column<HostStats>; 10] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
-    ("overbook_host_tasks_queued", "tasks put into a queue", |s| s.queued_llc + s.queued_cpu + s.queued_idle),
+    ("overbook_host_tasks_queued", "tasks put into a queue", |s| {
+        s.queued_llc + s.queued_pool + s.queued_cpu + s.queued_idle
+    }),
+    ("overbook_host_tasks_parked", "tasks parked, as their group has used its cpu.max", |s| s.parked),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
     ("overbook_host_turns_extended", "turns extended, since nobody waited who was due earlier", |s| s.keep),
     ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
@@ -78,9 +81,8 @@ const HOST: [Column<HostStats>; 9] = [
 
 const VM: [Column<VmStats>; 10] = [
     ("overbook_vm_yields_asked", "directed yields that KVM asked for", |s| s.asked),
-    ("overbook_vm_yields_delivered", "nominated vCPUs that ran next on the yielder's CPU", |s| s.delivered),
-    ("overbook_vm_yields_passed_over", "nominated vCPUs that had gone when the yielder left its CPU", |s| {
-        s.passed_over
+    ("overbook_vm_yields_delivered", "directed yields after which the CPU went on with a sibling", |s| {
+        s.delivered
     }),
     ("overbook_vm_yields_same_queue", "targets in the queue of the yielder's CPU", |s| s.same_queue),
     ("overbook_vm_yields_other_queue", "targets in another queue", |s| s.other_queue),
@@ -93,19 +95,18 @@ const VM: [Column<VmStats>; 10] = [
     ("overbook_vm_spins_gave_up", "spinners that gave up their turn", |s| s.gave_up),
     ("overbook_vm_ipis", "IPIs between vCPUs that were seen", |s| s.ipis),
     ("overbook_vm_eois", "ends of interrupts that were seen", |s| s.eois),
+    ("overbook_vm_urgent", "IPIs to queued vCPUs for which a CPU was told to look", |s| s.urgent),
 ];
 
 /// In ns, shown in seconds.
-const VM_TIMES: [Column<VmStats>; 5] = [
+const VM_TIMES: [Column<VmStats>; 3] = [
     ("overbook_vm_run", "time that the vCPUs ran", |s| s.run_ns),
     ("overbook_vm_queued", "time that the vCPUs were queued before they ran", |s| s.queued_ns),
     ("overbook_vm_spin", "time that the vCPUs burnt in spins", |s| s.spin_ns),
-    ("overbook_vm_granted", "time that vCPUs ran on the account of a sibling", |s| s.granted_ns),
-    ("overbook_vm_yield_wait", "time from a yield until its target ran", |s| s.wait_ns),
 ];
 
 const TIER: [Column<TierStats>; 1] =
-    [("overbook_vm_tier_delivered", "targets that ran next", |s| s.delivered)];
+    [("overbook_vm_tier_picked", "vCPUs picked, by what they were worth most for", |s| s.picked)];
 
 const GUEST: [Column<GuestStats>; 9] = [
     ("overbook_guest_samples", "periods of the steal monitor", |s| s.samples),
@@ -255,7 +256,7 @@ mod tests {
 
     /// A host with a VM whose name needs escaping.
     fn host_stats() -> HostStats {
-        let tiers = BTreeMap::from([("receiver".to_string(), TierStats { delivered: 2 })]);
+        let tiers = BTreeMap::from([("receiver".to_string(), TierStats { picked: 2 })]);
         let vm = VmStats { name: "web \"1\"\\".into(), run_ns: 2_500_000_000, tiers, ..VmStats::default() };
         HostStats {
             settings: "slice-us=3000".into(),

@@ -176,7 +176,7 @@ fn add_scheduler(row: &mut VmRow, before: Option<&HostStats>, after: &HostStats,
         .iter()
         .map(|(name, tier)| {
             let before = then.tiers.get(name).unwrap_or(&none);
-            (name.clone(), per_second(tier.delivered, before.delivered))
+            (name.clone(), per_second(tier.picked, before.picked))
         })
         .collect();
     for vcpu in &mut row.vcpus {

@@ -73,7 +73,7 @@ fn read(path: &str) -> String {
 fn general() -> Vec<Line> {
     let release = read("/proc/sys/kernel/osrelease");
     let loaded = preflight::loaded();
-    let limited = preflight::limited_groups(Path::new("/sys/fs/cgroup"));
+    let limited = preflight::unenforced_limits();
     vec![
         line("kernel", State::Note, release),
         need("root", preflight::is_root(), "", "schedulers and probes need root: run this with sudo"),
@@ -99,8 +99,11 @@ fn general() -> Vec<Line> {
         need(
             "cpu.max",
             limited.is_empty(),
-            "no group is limited",
-            &format!("limits that a scheduler of ours would not enforce: {}", limited.join(", ")),
+            "no group has a limit that a scheduler of ours would break",
+            &format!(
+                "limits that this kernel (before 6.17) does not tell schedulers of: {}",
+                limited.join(", ")
+            ),
         ),
     ]
 }

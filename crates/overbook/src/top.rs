@@ -288,7 +288,7 @@ fn about_vm(vm: &VmRow) -> Text<'static> {
             fixed(vm.wait, 2),
             known(vm.spin, 2)
         )),
-        Line::from(format!("boosts by tier: {tiers}")),
+        Line::from(format!("picked by tier: {tiers}")),
     ])
 }
 

@@ -71,7 +71,7 @@ fn top_shows_vms_and_looks_into_one() {
     tmux.keys(&["s", "s", "s"]);
     tmux.until("by name");
     tmux.keys(&["Down", "Down", "Enter"]);
-    let inside = tmux.until("boosts by tier");
+    let inside = tmux.until("picked by tier");
     assert!(inside.contains("ipi [") && inside.contains("boosts/s"), "{inside}");
     tmux.keys(&["Escape"]);
     tmux.until("yields/s");

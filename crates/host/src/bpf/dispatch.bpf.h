@@ -1,30 +1,190 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What a CPU that has nothing to do may run, other than the first of its queues.
+ * What a CPU that looks for somebody may run: the first of its queues by key, who waits elsewhere,
+ * who has waited for too long, and SCHED_IDLE tasks.
  */
 #ifndef OVERBOOK_DISPATCH_BPF_H
 #define OVERBOOK_DISPATCH_BPF_H
 
-#include "place.bpf.h"
+#include "choose.bpf.h"
 #include "prefer.bpf.h"
-#include "state.bpf.h"
+#include "wake.bpf.h"
 
-/* Moves the first of the queues of other LLCs that has a task for this CPU. */
-static bool steal(u32 llc)
+/* So many tasks at the head of a queue are brought to where their tenants' new deadlines put them,
+ * at a look at it. One that is still in an old place afterwards may go first by that, and its
+ * tenant pays for it. */
+#define REKEYED 16
+
+/* Brings the first of a queue to its place, if its tenant's turn has ended since it was queued.
+ * Returns 1 if it did. */
+__noinline int rekey_first(u64 dsq)
 {
+	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+	struct bpf_iter_scx_dsq it;
+	struct task_ctx *taskc;
+	struct node_ctx *node;
+	int moved = 0;
+	u64 later;
+
+	if (!first)
+		return 0;
+	taskc = task_ctx(first);
+	node = taskc ? node_at(taskc->tenant) : NULL;
+	if (!node || taskc->out_of_turn || node->time.deadline == taskc->keyed_for)
+		return 0;
+	/* Others of its tenant have run meanwhile, and it stands better among them. */
+	later = node->time.deadline + pool_at(taskc->pool)->offset -
+		pool_at(taskc->queue_pool)->offset + (u64)bias_of(taskc, &node->time, node, false);
+	if (ovb_vtime_before(taskc->ceiling, later))
+		later = taskc->ceiling;
+	/* Of tenants whose slices are booked one by one the place is exact to one of them. */
+	if (!ovb_vtime_before(taskc->key, later) ||
+	    (!node->together &&
+	     later - taskc->key < ovb_vtime_max(slice_ns, aged_slice(&node->time))))
+		return 0;
+	taskc->keyed_for = node->time.deadline;
+	taskc->key = later;
+	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
+		scx_bpf_dsq_move_set_vtime(&it, later);
+		moved = scx_bpf_dsq_move_vtime(&it, first, dsq, 0);
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return moved;
+}
+
+/* Key of the first in a queue; false if there is nobody. */
+static bool first_key(u64 dsq, u64 *key)
+{
+	struct task_struct *first;
 	u32 i;
 
-	bpf_for (i, 1, nr_llcs) {
-		u32 other = llc + i;
+	bpf_for (i, 0, REKEYED)
+		if (!rekey_first(dsq))
+			break;
+	first = __COMPAT_scx_bpf_dsq_peek(dsq);
+	if (!first)
+		return false;
+	*key = first->scx.dsq_vtime;
+	return true;
+}
+
+/* Compares the first of a queue, which is that of a pool, with the first of those that a CPU has
+ * looked at. */
+__noinline int look_into(u64 dsq, u32 pool)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	u64 key;
+
+	/* Empty, mostly, and that is cheaper to ask. */
+	if (!cpuc || scx_bpf_dsq_nr_queued(dsq) <= 0 || !first_key(dsq, &key))
+		return 0;
+	key += pool_at(pool)->offset;
+	if (cpuc->found && !ovb_vtime_before(key, cpuc->first_key))
+		return 0;
+	cpuc->found = true;
+	cpuc->first_key = key;
+	cpuc->first_dsq = dsq;
+	return 0;
+}
+
+/* Finds the queue whose first goes before those of all others that a CPU looks at. */
+static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
+{
+	u64 pools = cpuc->pools;
+	u32 i;
+
+	cpuc->found = false;
+	look_into(cpu_dsq(cpu), cpu_pool(cpu));
+	bpf_for (i, 0, OVB_MAX_POOLS) {
+		u32 pool;
+
+		if (!pools)
+			break;
+		pool = (u32)__builtin_ctzll(pools);
+
+		look_into(pool_dsq(pool), pool);
+		pools &= pools - 1;
+	}
+	look_into(llc_dsq(llc), 0);
+}
+
+/* So many tasks of another LLC's queue are looked at for one that may run here. */
+#define STEAL_SCAN 8
+
+/* Takes the first of those at the head of an LLC's queue that may run here. */
+__noinline int steal_from(u32 llc)
+{
+	struct bpf_iter_scx_dsq it;
+	int moved = 0;
+	u32 i;
+
+	if (!bpf_iter_scx_dsq_new(&it, llc_dsq(llc), 0)) {
+		bpf_for (i, 0, STEAL_SCAN) {
+			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+
+			if (!p)
+				break;
+			if (!may_run_on(p, bpf_get_smp_processor_id()))
+				continue;
+			moved = move_here(&it, p);
+			if (moved)
+				break;
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+	return moved;
+}
+
+/* For a CPU that has nothing to do: somebody who waits in another LLC, of this node first. */
+static bool steal(u32 llc)
+{
+	u32 i, node = llc_node[bounded(llc, OVB_MAX_LLCS)];
+
+	bpf_for (i, 0, 2 * nr_llcs) {
+		bool far = i >= nr_llcs;
+		u32 other = llc + (far ? i - nr_llcs : i);
 
 		if (other >= nr_llcs)
 			other -= nr_llcs;
-		if (scx_bpf_dsq_move_to_local(llc_dsq(other), 0)) {
+		if (other == llc || (llc_node[bounded(other, OVB_MAX_LLCS)] != node) != far)
+			continue;
+		if (scx_bpf_dsq_nr_queued(llc_dsq(other)) > 0 && steal_from(other)) {
 			count(OVB_COUNT_STEAL_LLC);
 			return true;
 		}
 	}
 	return false;
+}
+
+/* A CPU looks so often whether others' tasks wait for longer, slices; and takes one of them if it
+ * is behind by so many. */
+#define BALANCE_EVERY  2
+#define BALANCE_SLICES 4
+
+/* LLCs have an order of their own each, and one time. Whoever is much further behind elsewhere than
+ * the first here is taken over: so LLCs with unequal loads become alike. One other LLC at a time.
+ */
+static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
+{
+	u64 now, key;
+	u32 other;
+
+	if (nr_llcs < 2)
+		return false;
+	now = scx_bpf_now();
+	if (now - cpuc->balanced_at < BALANCE_EVERY * slice_ns)
+		return false;
+	cpuc->balanced_at = now;
+	other = cpuc->next_llc + 1;
+	if (other >= nr_llcs)
+		other = 0;
+	cpuc->next_llc = other;
+	if (other == llc || !first_key(llc_dsq(other), &key) ||
+	    !ovb_vtime_before(key + pool_at(0)->offset + BALANCE_SLICES * slice_ns, first) ||
+	    !steal_from(other))
+		return false;
+	count(OVB_COUNT_BALANCE);
+	return true;
 }
 
 /* Whether a queued task has waited for so long. It may have been queued after `now`, by another
@@ -53,7 +213,7 @@ static bool run_idle_class(u64 dsq, u64 patience_ns)
 }
 
 /* So many of the last tasks of a queue are looked at for one that has waited for too long. */
-#define OVERDUE_SCAN 64
+#define OVERDUE_SCAN 32
 
 /*
  * Runs a task that has waited for patience_ns. With shares by weight, one of the least weight
@@ -61,8 +221,9 @@ static bool run_idle_class(u64 dsq, u64 patience_ns)
  * watchdog ends a scheduler under which anything waits for 30 s. Who is overtaken all the time is
  * among the last of its queue.
  */
-static bool run_overdue(s32 cpu, u64 dsq, u64 now)
+__noinline int run_overdue(u64 dsq, u64 now)
 {
+	s32 cpu = bpf_get_smp_processor_id();
 	struct bpf_iter_scx_dsq it;
 	bool moved = false;
 	u32 i;
@@ -80,7 +241,7 @@ static bool run_overdue(s32 cpu, u64 dsq, u64 now)
 			if (!taskc || !has_waited(taskc, now, patience_ns) ||
 			    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
 				continue;
-			moved = move_here(&it, p, slice_ns);
+			moved = move_here(&it, p);
 			if (moved)
 				taskc->out_of_turn = true;
 			break;
@@ -99,68 +260,81 @@ static bool run_overdue(s32 cpu, u64 dsq, u64 now)
 
 static bool run_waiter(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 {
-	u64 now = scx_bpf_now();
+	u64 now = scx_bpf_now(), pools = cpuc->pools;
+	u32 i;
 
 	if (now - cpuc->looked_at < LOOK_EVERY)
 		return false;
 	cpuc->looked_at = now;
-	return run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
-	       run_idle_class(llc_dsq(llc), idle_patience_ns) ||
-	       run_overdue(cpu, cpu_dsq(cpu), now) || run_overdue(cpu, llc_dsq(llc), now);
-}
-
-/* Whoever runs by his deadline carries the clocks along. */
-static void advance_clocks(struct task_struct *p, const struct task_ctx *taskc,
-			   struct cpu_ctx *cpuc, s32 cpu)
-{
-	cpuc->vtime = ovb_vtime_max(cpuc->vtime, taskc->vtime);
-	if (p->nr_cpus_allowed >= nr_cpus) {
-		u64 *clock = &llc_vtime[bounded(llc_of(cpu), OVB_MAX_LLCS)];
-
-		*clock = ovb_vtime_max(*clock, taskc->vtime);
+	bpf_for (i, 0, OVB_MAX_POOLS) {
+		if (!pools)
+			break;
+		if (run_overdue(pool_dsq((u32)__builtin_ctzll(pools)), now))
+			return true;
+		pools &= pools - 1;
 	}
+	return run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
+	       run_idle_class(llc_dsq(llc), idle_patience_ns) || run_overdue(cpu_dsq(cpu), now) ||
+	       run_overdue(llc_dsq(llc), now) || (nr_limited && run_overdue(PARKED, now));
 }
 
-/* Lets `prev` go on with a new turn. Clocks and deadline move as if it had been queued and picked:
- * who wakes up meanwhile is compared with what it has run, and not with what it had when it began.
- */
+/* Lets `prev` go on with a new slice, as if it had been queued and picked: who wakes up meanwhile
+ * is compared with what it has run, and not with what it had when it began. */
 static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc,
 			 s32 cpu)
 {
-	charge(prev, prevc, scx_bpf_now());
-	prevc->deadline = prevc->vtime + weighted(prevc, slice_ns);
-	prevc->turn_ns = slice_ns;
-	prevc->overtime = false;
-	cpuc->deadline = prevc->deadline;
+	charge(prevc, scx_bpf_now());
+	prevc->queue_pool = prevc->pool;
+	place(prev, prevc, cpu, false);
+	cpuc->key = key_of(prevc);
 	/* Somebody may have claimed this CPU and then run elsewhere; there is no switch that would
 	 * tell. */
 	if (prevc->idle_class)
 		mark_soft_idle(cpu, true);
 	else
-		advance_clocks(prev, prevc, cpuc, cpu);
+		advance(prevc, cpu);
+	cpuc->until = scx_bpf_now() + slice_ns;
 	scx_bpf_task_set_slice(prev, slice_ns);
 }
 
 /* So many tasks are looked at for one that must not stay in an LLC's queue. */
 #define RESCUES 64
 
-/* Takes a task out of an LLC's queue that was put there while this CPU was preferred, and may run
- * on no CPU that still is: nobody who serves that queue could. */
-static bool rescue(s32 cpu, u64 dsq)
+/* Brings those who may run on a preferred CPU from the queue of an LLC that has none to one that
+ * has, and runs one who may not. */
+__noinline int evacuate(u32 cpu, u32 llc)
 {
+	bool all = !llc_preferred[bounded(llc, OVB_MAX_LLCS)];
 	struct bpf_iter_scx_dsq it;
-	bool moved = false;
+	int moved = 0;
 	u32 i;
 
-	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
+	if (!bpf_iter_scx_dsq_new(&it, llc_dsq(llc), 0)) {
 		bpf_for (i, 0, RESCUES) {
 			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+			struct task_ctx *taskc;
+			s32 other;
+			u32 to;
 
 			if (!p)
 				break;
-			if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || preferred_cpu(p, cpu) >= 0)
+			taskc = task_ctx(p);
+			other = preferred_cpu(p, cpu);
+			if (!taskc)
 				continue;
-			moved = move_here(&it, p, slice_ns);
+			if (other >= 0) {
+				to = llc_of(other);
+				if (!all || to == llc)
+					continue;
+				taskc->dsq = llc_dsq(to);
+				scx_bpf_dsq_move_set_vtime(&it, taskc->key);
+				scx_bpf_dsq_move_vtime(&it, p, llc_dsq(to), 0);
+				scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
+				continue;
+			}
+			if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+				continue;
+			moved = move_here(&it, p);
 			break;
 		}
 	}
@@ -173,7 +347,7 @@ static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prev
 			struct cpu_ctx *cpuc)
 {
 	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
-	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || rescue(cpu, llc_dsq(llc_of(cpu))))
+	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || evacuate(cpu, llc_of(cpu)))
 		return;
 	if (prevc && !is_bound(prev, cpu)) {
 		/* Nothing else here: it is queued, and so goes to others. */
@@ -187,6 +361,60 @@ static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prev
 	}
 	if (!run_idle_class(cpu_dsq(cpu), 0) && prevc)
 		keep_running(prev, prevc, cpuc, cpu);
+}
+
+/* Puts those who are parked, and whose groups may run again, into their queues. */
+static void unpark(void)
+{
+	struct bpf_iter_scx_dsq it;
+	u32 i;
+
+	if (!bpf_iter_scx_dsq_new(&it, PARKED, 0)) {
+		bpf_for (i, 0, UNPARK) {
+			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
+			struct task_ctx *taskc;
+			s32 idle;
+
+			if (!p)
+				break;
+			taskc = task_ctx(p);
+			if (!taskc || is_throttled(taskc->node))
+				continue;
+			vcpu_queued(taskc);
+			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
+			if (taskc->idle_class ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
+					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0))
+				continue;
+			idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+			if (idle >= 0)
+				scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		}
+	}
+	bpf_iter_scx_dsq_destroy(&it);
+}
+
+static int refill(void *map, int *key, struct refill_timer *timer)
+{
+	if (!nr_limited)
+		return 0;
+	bpf_rcu_read_lock();
+	if (refill_all(scx_bpf_now()) || scx_bpf_dsq_nr_queued(PARKED) > 0)
+		unpark();
+	bpf_rcu_read_unlock();
+	bpf_timer_start(&timer->timer, REFILL_NS, 0);
+	return 0;
+}
+
+static void init_refills(void)
+{
+	u32 zero = 0;
+	struct refill_timer *timer = bpf_map_lookup_elem(&refill_timers, &zero);
+
+	if (!timer)
+		return;
+	/* It may have one of an earlier attachment. */
+	bpf_timer_init(&timer->timer, &refill_timers, CLOCK_MONOTONIC);
+	bpf_timer_set_callback(&timer->timer, refill);
 }
 
 #endif

@@ -6,6 +6,7 @@
 #define OVERBOOK_HOST_INTF_H
 
 #include "tiers.h"
+#include "together.h"
 
 /* Powers of two, as they serve as masks. */
 #define OVB_MAX_CPUS 1024
@@ -13,9 +14,14 @@
 #define OVB_MAX_VMS  1024
 /* vCPUs of all VMs. */
 #define OVB_MAX_ALL_VCPUS 8192
-/* vCPUs of one VM that are told apart, by vCPU id; a power of two. Others are targets only if KVM
- * chooses them. */
+/* vCPUs of one VM that are told apart, by vCPU id; a power of two. Others are ordinary members. */
 #define OVB_MAX_VCPUS 256
+/* Groups, and VMs that share one. */
+#define OVB_MAX_NODES 8192
+/* Groups with a cpu.max. */
+#define OVB_MAX_LIMITED 1024
+/* Sets of CPUs that tasks are bound to and that have a queue; as many as a word has bits. */
+#define OVB_MAX_POOLS 64
 
 /* Counters of the whole host, per CPU. */
 enum ovb_count {
@@ -24,13 +30,20 @@ enum ovb_count {
 	/* Tasks queued, by queue. */
 	OVB_COUNT_QUEUED_LLC,
 	OVB_COUNT_QUEUED_CPU,
+	OVB_COUNT_QUEUED_POOL,
 	OVB_COUNT_QUEUED_IDLE,
+	/* Tasks parked, as their group has used its cpu.max. */
+	OVB_COUNT_PARKED,
 	/* Running tasks preempted by one that woke up. */
 	OVB_COUNT_PREEMPT,
-	/* Turns extended since nobody with an earlier deadline waited. */
+	/* Slices extended since nobody with an earlier deadline waited. */
 	OVB_COUNT_KEEP,
-	/* Tasks taken from another LLC's queue by a CPU that had nothing else. */
+	/* Tasks taken from another LLC's queue by a CPU that had nothing else, and since they
+	 * waited for longer there. */
 	OVB_COUNT_STEAL_LLC,
+	OVB_COUNT_BALANCE,
+	/* CPUs told that a VM's turn is over. */
+	OVB_COUNT_TURNS,
 	/* SCHED_IDLE tasks that had waited for so long that they went before others. */
 	OVB_COUNT_IDLE_OVERDUE,
 	/* sched_yield() without a target. */
@@ -46,33 +59,31 @@ enum ovb_count {
 	OVB_COUNTS,
 };
 
-/* Counters of one VM, per CPU. A VM is the process of its vCPU threads. */
+/* Counters of one VM, per CPU. */
 struct ovb_vm_stats {
 	/* Directed yields that KVM asked for. */
 	unsigned long long asked;
-	/* Targets that ran next on the yielder's CPU. */
+	/* Those after which the CPU went on with a sibling. */
 	unsigned long long delivered;
 	/* Asked ones whose target was in the queue that the yielder's CPU serves. */
 	unsigned long long same_queue;
 	/* Asked ones whose target was elsewhere: another LLC's queue, or one CPU's own. */
 	unsigned long long other_queue;
-	/* Targets that ran, by tier. */
-	unsigned long long tier_delivered[OVB_TIERS];
+	/* vCPUs picked, by what they were worth most for; see enum ovb_tier. */
+	unsigned long long picked[OVB_TIERS];
 	/* Spins for which KVM found nobody to yield to. */
 	unsigned long long unheard;
-	/* The yielder went on spinning, as it has been answered; or gave up its turn, as nobody who
-	 * could help was queued. */
+	/* The yielder went on spinning, as it has just been answered; or as nobody who could help
+	 * was queued, and the CPU is its VM's for this turn. */
 	unsigned long long awaited;
+	unsigned long long stayed;
+	/* Nobody of the VM was worth the CPU: it went to the next tenant. */
 	unsigned long long gave_up;
-	/* IPIs between vCPUs that were seen, and EOIs. */
+	/* IPIs between vCPUs that were seen, and EOIs; and IPIs to a queued vCPU for which a CPU
+	 * was told to look. */
 	unsigned long long ipis;
 	unsigned long long eois;
-	/* Nominated, but somebody else ran next. */
-	unsigned long long passed_over;
-	/* ns from a yield until its target ran, over those delivered. */
-	unsigned long long wait_ns;
-	/* ns of CPU time that yielders granted to their targets, and that these used. */
-	unsigned long long granted_ns;
+	unsigned long long urgent;
 	/* ns that vCPUs ran, and waited in queues while runnable. */
 	unsigned long long run_ns;
 	unsigned long long queued_ns;
@@ -91,6 +102,7 @@ struct ovb_place_of_vm {
 /* Counters of one vCPU, the first words of its entry in the table of vCPUs. */
 struct ovb_vcpu_stats {
 	unsigned long long spins;
+	/* Times that a CPU went on with it after a sibling's yield. */
 	unsigned long long boosts;
 	unsigned long long run_ns;
 	unsigned long long queued_ns;

@@ -7,6 +7,7 @@
 #ifndef OVERBOOK_KVM_BPF_H
 #define OVERBOOK_KVM_BPF_H
 
+#include "relations.h"
 #include "state.bpf.h"
 
 /* Declared by hand, as little as is used, and relocated: vmlinux.h knows neither kvm nor preempt
@@ -27,10 +28,12 @@ struct kvm_lapic___ovb {
 
 struct kvm_vcpu_arch___ovb {
 	struct kvm_lapic___ovb *apic;
+	unsigned long apic_attention;
 	bool preempted_in_kernel;
 } __attribute__((preserve_access_index));
 
 struct kvm_vcpu___ovb {
+	void *kvm;
 	struct preempt_notifier___ovb preempt_notifier;
 	struct kvm_vcpu_arch___ovb arch;
 	int vcpu_id;
@@ -114,27 +117,34 @@ static __always_inline bool see_interrupts(struct task_struct *p, struct interru
 	return seen->regs;
 }
 
-/* Where interrupts are copied to; no room on the stack. */
-struct requests {
-	u32 irr[4 * APIC_WORDS];
-	u64 pir[4];
-};
-
-/* Whether the vCPU of a thread has an interrupt to take as soon as it runs. One read for each
- * kind, as several siblings may be asked. */
-static bool has_pending_interrupt(struct task_struct *p, struct requests *copy)
+/* Whether the vCPU of a thread has an interrupt to take as soon as it runs. */
+static bool has_pending_interrupt(struct task_struct *p)
 {
 	struct interrupts seen = {};
-	u32 pending = 0, i;
+	u32 irr[4 * APIC_WORDS] = {}, pending = 0, i;
+	u64 pir[4] = {};
 
 	if (!see_interrupts(p, &seen))
 		return false;
-	if (!bpf_probe_read_kernel(copy->irr, sizeof(copy->irr), seen.regs + APIC_IRR))
-		for (i = 0; i < APIC_WORDS; i++)
-			pending |= copy->irr[4 * i];
-	if (seen.pir && !bpf_probe_read_kernel(copy->pir, sizeof(copy->pir), seen.pir))
-		pending |= !!(copy->pir[0] | copy->pir[1] | copy->pir[2] | copy->pir[3]);
-	return pending;
+	bpf_probe_read_kernel(irr, sizeof(irr), seen.regs + APIC_IRR);
+	for (i = 0; i < APIC_WORDS; i++)
+		pending |= irr[4 * i];
+	if (seen.pir)
+		bpf_probe_read_kernel(pir, sizeof(pir), seen.pir);
+	return pending || pir[0] | pir[1] | pir[2] | pir[3];
+}
+
+/* arch/x86/include/asm/kvm_host.h: bits of apic_attention. */
+#define KVM_APIC_PV_EOI_PENDING 1
+
+/* Whether a vCPU may end the interrupt that it handles without telling KVM. */
+static bool ends_unseen(struct task_struct *p)
+{
+	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
+
+	if (!vcpu || !bpf_core_field_exists(vcpu->arch.apic_attention))
+		return false;
+	return BPF_CORE_READ(vcpu, arch.apic_attention) >> KVM_APIC_PV_EOI_PENDING & 1;
 }
 
 /* What the local APIC says of a vector; see enum ovb_apic_state. */
@@ -154,17 +164,25 @@ static u32 apic_state(struct task_struct *p, u32 vector)
 		return OVB_APIC_PENDING;
 	if (bpf_probe_read_kernel(&word, sizeof(word), seen.regs + APIC_ISR + index * 16))
 		return OVB_APIC_UNKNOWN;
-	return word & bit ? OVB_APIC_PENDING : OVB_APIC_IDLE;
+	/* A guest may end it in its own memory; KVM learns of that later. Nobody knows then, and
+	 * who has taken an interrupt is mostly done with it. */
+	return word & bit && !ends_unseen(p) ? OVB_APIC_PENDING : OVB_APIC_IDLE;
 }
 
-/* Whether the vCPU of a thread was preempted in the guest's kernel. */
-static bool preempted_in_kernel(struct task_struct *p)
+/* Whether a vCPU was preempted in the guest's kernel. */
+static bool preempted_in_kernel(struct kvm_vcpu___ovb *vcpu)
 {
-	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
-
-	if (!vcpu || !bpf_core_field_exists(vcpu->arch.preempted_in_kernel))
+	if (!bpf_core_field_exists(vcpu->arch.preempted_in_kernel))
 		return false;
 	return BPF_CORE_READ(vcpu, preempted) && BPF_CORE_READ(vcpu, arch.preempted_in_kernel);
+}
+
+/* The VM of a vCPU, as a number that no other VM has meanwhile. */
+static u64 kvm_of(struct kvm_vcpu___ovb *vcpu)
+{
+	if (!bpf_core_field_exists(vcpu->kvm))
+		return 0;
+	return (u64)BPF_CORE_READ(vcpu, kvm);
 }
 
 #endif

@@ -1,34 +1,36 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Overbook's host scheduler: directed yield that sticks, across runqueues.
+ * Overbook's host scheduler: fair between VMs, clever inside one.
  *
- * The problem. A vCPU that spins on a preempted sibling burns its turn for nothing. The hardware
- * notices, KVM picks a sibling and calls yield_to(), and there the hint is nearly lost: EEVDF keeps
- * it for one pick, on the sibling's own runqueue, and only if the sibling is owed time. Other
- * sched_ext schedulers drop it.
+ * The problem. A host has more vCPUs than CPUs. A vCPU that holds a lock, or must answer an IPI, is
+ * preempted; its siblings spin or halt, and the guest stands still. The hardware notices spins, KVM
+ * guesses whom the spinner waits for and calls yield_to(), and there the hint is nearly lost: EEVDF
+ * keeps it for one pick, on the sibling's own runqueue.
  *
- * The idea. vCPUs of an LLC wait in one queue, ordered by virtual deadline. Wherever the nominated
- * sibling was queued, the yielding CPU can take it out of the queue and run it at once, for what is
- * left of the yielder's turn and mostly on the yielder's account (policy/handoff.h). The VM as a
- * whole gains no time, and nobody else waits longer.
+ * The idea. What is fair is settled between tenants, and not between vCPUs. A tenant is a VM with
+ * all that belongs to it, a group of ordinary tasks, or a task of the root group. It has one
+ * virtual time for the whole host, ages by its rate down the tree of cpu.weight (tree), and has
+ * turns (policy/turn.h). While a CPU serves a VM, it runs whichever of its vCPUs is worth most to
+ * it now (policy/tiers.h): a sibling spins for its answer, it has an interrupt to take, it was
+ * preempted in the kernel, at work, or last, spinning. Whose vCPU runs makes no difference to who
+ * pays. So a spinner's turn goes on with another vCPU, an IPI to a preempted vCPU is a wake-up, and
+ * nobody outside the VM waits longer for either.
  *
  * The terms.
- *   turn      what a task may run before others are asked again; slice_ns unless it was granted.
- *   vtime     time that a task has run, weighted (policy/weight.h).
- *   deadline  vtime plus a slice, weighted, and one more for who gave up a turn: the order of the
- *             queues.
- *   clock     the vtime that tasks are compared with: of an LLC, or of a CPU for tasks that may not
- *             run everywhere.
- *   grant     ns that somebody else pays.
- *   LLC queue a DSQ per last-level cache; CPU queue, a DSQ per CPU for tasks that can run nowhere
- *             else. A CPU compares the heads of both. SCHED_IDLE tasks have queues of their own,
- *             which are served when these are empty, or when somebody has waited for too long.
  *
- * A chain of yields on one CPU ends with the turn that it began in, plus one least grant; then the
- * queues are asked, and waiters outside the VM have their turn.
- *
- * A yield never earns time: virtual times move backwards only by refunds of what was prepaid.
- * place() bounds lag: to one slice after a sleep, to LAG_SLICES after a wait.
+ * - slice: what a task may run before others are asked again.
+ * - turn: what a tenant may run before others go first: a slice; or, if a VM's turns end on all
+ * CPUs together, one for each that it can use.
+ * - deadline: virtual time at which the tenant's turn ends; the earliest goes first.
+ * - key: by which a task is queued: its tenant's deadline, and how far the task stands from it
+ * among the members, at most two slices. A key whose tenant's turn has ended meanwhile is made anew
+ * when it comes to the head of its queue.
+ * - level: virtual time that who is picked on a CPU has come to; the tide is the latest of all
+ * CPUs'.
+ * - LLC queue: a DSQ per last-level cache, by key; CPU queue: a DSQ per CPU for tasks that can run
+ *   nowhere else; and a DSQ per pool, which is a set of CPUs, of a cpuset. A CPU takes the earliest
+ *   of all heads. SCHED_IDLE tasks have queues of their own, and tasks whose group has used its
+ *   cpu.max are parked in another.
  */
 #include <scx/common.bpf.h>
 
@@ -37,12 +39,14 @@ char _license[] SEC("license") = "GPL";
 UEI_DEFINE(uei);
 
 #include "state.bpf.h"
-
-#include "published/forfeit.h"
-#include "cgroup.bpf.h"
-#include "place.bpf.h"
+#include "pool.bpf.h"
+#include "tree.bpf.h"
+#include "quota.bpf.h"
+#include "vm.bpf.h"
+#include "time.bpf.h"
 #include "taken.bpf.h"
 #include "wake.bpf.h"
+#include "choose.bpf.h"
 #include "yield.bpf.h"
 #include "dispatch.bpf.h"
 
@@ -61,39 +65,51 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	} else {
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	}
-	if (!taskc)
+	/* Who is not inserted here is enqueued. */
+	if (!taskc || near < 0 || is_throttled(taskc->node))
 		return cpu;
-	if (idle) {
-		place(p, taskc, cpu, true);
-		taskc->turn_ns = slice_ns;
-		count(OVB_COUNT_DIRECT);
-		scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, 0);
-		return cpu;
+	if (!idle && !taskc->idle_class) {
+		s32 soft = claim_soft_idle(p, prev_cpu);
+
+		if (soft >= 0) {
+			cpu = soft;
+			idle = true;
+		}
 	}
-	if (taskc->idle_class || near < 0)
+	if (!idle)
 		return cpu;
-	cpu = claim_soft_idle(p, prev_cpu);
-	place(p, taskc, cpu < 0 ? prev_cpu : cpu, true);
-	if (cpu < 0) {
-		/* Past the queue, as it would be taken from there at once. */
-		cpu = latest_cpu(p, taskc, prev_cpu);
-		if (cpu < 0 || !goes_first(taskc, cpu))
-			return prev_cpu;
-		count(OVB_COUNT_PREEMPT);
-	} else {
-		count(OVB_COUNT_DIRECT);
-	}
-	taskc->turn_ns = slice_ns;
+	taskc->queue_pool = taskc->pool;
+	place(p, taskc, cpu, true);
+	count(OVB_COUNT_DIRECT);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, SCX_ENQ_PREEMPT);
 	return cpu;
+}
+
+/* Queues a task by its key. */
+static void queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 enq_flags)
+{
+	taskc->queued_since = scx_bpf_now();
+	taskc->dsq = taskc->idle_class ? idle_dsq(dsq) : dsq;
+	if (is_throttled(taskc->node) && !taskc->out_of_turn) {
+		count(OVB_COUNT_PARKED);
+		scx_bpf_dsq_insert(p, PARKED, slice_ns, enq_flags);
+	} else if (taskc->idle_class) {
+		count(OVB_COUNT_QUEUED_IDLE);
+		scx_bpf_dsq_insert(p, taskc->dsq, slice_ns, enq_flags);
+	} else {
+		count(dsq < OVB_MAX_LLCS ? OVB_COUNT_QUEUED_LLC
+		      : is_pool_dsq(dsq) ? OVB_COUNT_QUEUED_POOL
+					 : OVB_COUNT_QUEUED_CPU);
+		vcpu_queued(taskc);
+		scx_bpf_dsq_insert_vtime(p, dsq, slice_ns, taskc->key, enq_flags);
+	}
 }
 
 void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *taskc = task_ctx(p);
-	s32 cpu = scx_bpf_task_cpu(p);
+	s32 cpu = scx_bpf_task_cpu(p), idle = -1;
 	bool woken = enq_flags & SCX_ENQ_WAKEUP, bound = is_bound(p, cpu);
-	u64 dsq;
 
 	if (!taskc) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
@@ -103,66 +119,67 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		cpu = preferred_cpu(p, cpu);
 	else if (limited() && !is_preferred(cpu))
 		count(OVB_COUNT_OUTSIDE);
+	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
 	place(p, taskc, cpu, woken);
-	taskc->turn_ns = slice_ns;
-	taskc->queued_since = scx_bpf_now();
-	dsq = bound ? cpu_dsq(cpu) : llc_dsq(llc_of(cpu));
-	if (taskc->idle_class) {
-		count(OVB_COUNT_QUEUED_IDLE);
-		taskc->dsq = idle_dsq(dsq);
-		scx_bpf_dsq_insert(p, idle_dsq(dsq), slice_ns, enq_flags);
+	if (bound) {
+		if (scx_bpf_test_and_clear_cpu_idle(cpu))
+			idle = cpu;
 	} else {
-		count(bound ? OVB_COUNT_QUEUED_CPU : OVB_COUNT_QUEUED_LLC);
-		taskc->dsq = dsq;
-		vcpu_queued(taskc);
-		scx_bpf_dsq_insert_vtime(p, dsq, slice_ns, taskc->deadline, enq_flags);
+		idle = claim_idle(p, taskc, cpu);
+		if (idle >= 0)
+			cpu = idle;
 	}
-	notify(p, taskc, cpu, woken, bound);
+	queue(p, taskc, bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu)), enq_flags);
+	if (idle >= 0)
+		scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
+	else if (woken && !taskc->idle_class)
+		preempt_for(p, taskc, cpu, bound);
+}
+
+/* Whether the running task may go on, others being queued: none of them goes before it. */
+static bool goes_on(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc, s32 cpu,
+		    u64 first)
+{
+	if (prevc->yielded || prevc->idle_class || is_throttled(prevc->node))
+		return false;
+	charge(prevc, scx_bpf_now());
+	settle();
+	prevc->queue_pool = prevc->pool;
+	place(prev, prevc, cpu, false);
+	return ovb_vtime_before(key_of(prevc), first);
 }
 
 void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	u32 llc = llc_of(cpu);
-	u64 shared, own;
-	bool has_shared, has_own, keep = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+	bool keep = prev && (prev->scx.flags & SCX_TASK_QUEUED);
 	struct task_ctx *prevc = keep ? task_ctx(prev) : NULL;
 
 	if (!cpuc)
 		return;
-	if (leaves_queue(cpu, llc)) {
+	if (leaves_queue(cpu)) {
 		run_outside(cpu, prev, prevc, cpuc);
 		return;
 	}
-	if (run_waiter(cpu, llc, cpuc))
+	if (run_waiter(cpu, llc, cpuc) || go_on(cpuc, prev))
 		return;
-	if (run_nominee(cpu, cpuc, prev))
-		return;
-	has_shared = first_deadline(llc_dsq(llc), &shared);
-	/* Empty, mostly, and that is cheaper to ask. */
-	has_own = scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0 && first_deadline(cpu_dsq(cpu), &own);
-	if (prevc && !prevc->yielded && !prevc->idle_class && (has_shared || has_own)) {
-		u64 first = !has_own			    ? shared
-			    : !has_shared		    ? own
-			    : ovb_vtime_before(shared, own) ? shared
-							    : own;
-
-		charge(prev, prevc, scx_bpf_now());
-		if (ovb_vtime_before(prevc->vtime + weighted(prevc, slice_ns), first)) {
+	find_first(cpu, llc, cpuc);
+	if (cpuc->found) {
+		if (prevc && goes_on(prev, prevc, cpuc, cpu, cpuc->first_key)) {
 			count(OVB_COUNT_KEEP);
 			keep_running(prev, prevc, cpuc, cpu);
+			grant(prevc->tenant);
 			return;
 		}
+		if (balance(llc, cpuc, cpuc->first_key) || run_first(cpuc->first_dsq) ||
+		    scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
+			return;
 	}
-	if (has_shared && (!has_own || ovb_vtime_before(shared, own)) &&
-	    scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
-		return;
-	if (has_own && scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0))
-		return;
-	if (has_shared && scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
-		return;
 	if (steal(llc))
 		return;
+	if (prevc && is_throttled(prevc->node))
+		prevc = NULL;
 	/* Even a vCPU that spins goes before SCHED_IDLE. */
 	if (prevc && !prevc->idle_class) {
 		keep_running(prev, prevc, cpuc, cpu);
@@ -177,21 +194,14 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 bool BPF_STRUCT_OPS(overbook_yield, struct task_struct *from, struct task_struct *to)
 {
 	struct task_ctx *fromc;
-	struct ovb_place at;
 
 	if (to)
 		return yield_to_task(from, to);
 	count(OVB_COUNT_PLAIN_YIELD);
 	fromc = task_ctx(from);
 	if (fromc) {
-		s32 cpu = scx_bpf_task_cpu(from);
-
-		charge(from, fromc, scx_bpf_now());
-		at.vtime = fromc->vtime;
-		at.deadline = fromc->deadline;
-		ovb_forfeit(&at, clock_of(from, cpu), weighted(fromc, slice_ns));
-		fromc->vtime = at.vtime;
 		fromc->yielded = true;
+		fromc->gave_up = true;
 	}
 	scx_bpf_task_set_slice(from, 0);
 	return false;
@@ -203,7 +213,6 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	s32 cpu = scx_bpf_task_cpu(p);
 	u64 now = scx_bpf_now();
-	bool out_of_turn;
 
 	if (!taskc || !cpuc)
 		return;
@@ -217,42 +226,50 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 			vcpuc->stats.queued_ns += now - taskc->queued_since;
 	}
 	vcpu_left_queue(taskc, true);
+	if (taskc->queued_since)
+		grant(taskc->tenant);
 	taskc->queued_since = 0;
 	taskc->running_since = now;
 	taskc->resumed_at = now;
 	taskc->yielded = false;
 	cpuc->vm = taskc->vm;
+	cpuc->tenant = taskc->tenant;
 	cpuc->since = taskc->idle_class ? 0 : now;
-	out_of_turn = taskc->out_of_turn;
-	taskc->out_of_turn = false;
-	/* Who runs on a sibling's account can wait no better than that one; who came out of
-	 * turn must not be sent back at once. */
-	if (out_of_turn)
-		cpuc->deadline = cpuc->vtime;
-	else if (!taskc->grant_ns)
-		cpuc->deadline = taskc->deadline;
 	mark_soft_idle(cpu, taskc->idle_class);
-	if (taskc->idle_class)
+	if (!cpuc->inherits) {
+		cpuc->until = now + slice_ns;
+		cpuc->lender = 0;
+	} else if ((s64)(cpuc->until - now) > 0) {
+		scx_bpf_task_set_slice(p, cpuc->until - now);
+	}
+	cpuc->inherits = false;
+	if (taskc->idle_class) {
+		cpuc->key = cpuc->level + 1000 * slice_ns;
 		return;
-	/* Who runs on somebody else's account, or out of turn, says nothing about whose turn it is.
-	 */
-	if (taskc->grant_ns || out_of_turn)
+	}
+	/* Who comes out of turn says nothing about whose turn it is, and must not be sent back at
+	 * once. */
+	if (taskc->out_of_turn) {
+		taskc->out_of_turn = false;
+		cpuc->key = cpuc->level;
 		return;
-	taskc->overtime = false;
-	advance_clocks(p, taskc, cpuc, cpu);
+	}
+	cpuc->key = key_of(taskc);
+	advance(taskc, cpu);
 }
 
 void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_ctx *taskc = task_ctx(p);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
-	u64 now = scx_bpf_now();
 
-	if (!taskc)
+	if (!taskc || !cpuc)
 		return;
-	if (cpuc)
-		cpuc->vm = 0;
-	charge(p, taskc, now);
+	cpuc->vm = 0;
+	cpuc->tenant = 0;
+	charge(taskc, scx_bpf_now());
+	if (cpuc->debt_ns < 0)
+		settle();
 	taskc->running_since = 0;
 	look_at(p, taskc);
 	/* Who loses the CPU against his will was at work, as far as anybody knows. */
@@ -262,25 +279,34 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 		mark_soft_idle(scx_bpf_task_cpu(p), false);
 }
 
-/* Runnable tasks count for the shares of their groups. */
-static void group_member(struct task_struct *p, bool active)
+void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
 {
 	struct task_ctx *taskc = task_ctx(p);
-	struct cgroup *leaf;
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct task_struct *first;
+	struct node_ctx *node;
 
-	if (!has_groups || !taskc)
+	if (!taskc || !cpuc)
 		return;
-	if (active)
-		taskc->counted = own_weight(p, taskc->idle_class);
-	else if (!taskc->counted)
+	look_at(p, taskc);
+	charge(taskc, scx_bpf_now());
+	if (cpuc->debt_ns > 0)
+		settle();
+	if (is_throttled(taskc->node)) {
+		scx_bpf_task_set_slice(p, 0);
 		return;
-	leaf = scx_bpf_task_cgroup(p);
-	if (!leaf)
+	}
+	node = node_at(taskc->tenant);
+	if (!node || node->time.deadline == taskc->keyed_for)
 		return;
-	set_active(leaf, taskc->counted, active);
-	if (!active)
-		taskc->counted = 0;
-	bpf_cgroup_release(leaf);
+	/* The tenant's next turn has begun meanwhile. */
+	cpuc->key += node->time.deadline - taskc->keyed_for;
+	taskc->keyed_for = node->time.deadline;
+	if (!node->together)
+		return;
+	first = __COMPAT_scx_bpf_dsq_peek(llc_dsq(llc_of(scx_bpf_task_cpu(p))));
+	if (first && ovb_vtime_before(first->scx.dsq_vtime + pool_at(0)->offset, cpuc->key))
+		scx_bpf_task_set_slice(p, 0);
 }
 
 void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
@@ -289,25 +315,26 @@ void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
 
 	if (!taskc) {
 		taskc = make_task_ctx(p);
-		if (taskc)
-			taskc->vtime = clock_of(p, scx_bpf_task_cpu(p));
+		if (!taskc)
+			return;
+		learn_task(p, taskc);
 	}
-	if (taskc)
-		vcpu_wants(taskc, true);
-	group_member(p, true);
+	/* It may have moved to another group meanwhile. */
+	taskc->node = place_of_group(p);
+	taskc->generation = 0;
+	taskc->counted = taskc->weight;
+	find_tenant(taskc);
 }
 
 void BPF_STRUCT_OPS(overbook_quiescent, struct task_struct *p, u64 deq_flags)
 {
 	struct task_ctx *taskc = task_ctx(p);
 
-	if (taskc) {
-		taskc->queued_since = 0;
-		take_back(taskc);
-		vcpu_left_queue(taskc, false);
-		vcpu_wants(taskc, false);
-	}
-	group_member(p, false);
+	if (!taskc)
+		return;
+	taskc->queued_since = 0;
+	vcpu_left_queue(taskc, false);
+	count_in(taskc, 0, 0);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init_task, struct task_struct *p,
@@ -317,7 +344,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init_task, struct task_struct *p,
 
 	/* An earlier load may have left something. */
 	if (taskc)
-		*taskc = fresh_task_ctx();
+		*taskc = (struct task_ctx){.fresh = true};
 	return 0;
 }
 
@@ -325,53 +352,94 @@ void BPF_STRUCT_OPS(overbook_exit_task, struct task_struct *p, struct scx_exit_t
 {
 	struct task_ctx *taskc = task_ctx(p);
 
-	if (taskc)
-		vcpu_gone(p, taskc);
+	if (!taskc)
+		return;
+	vcpu_gone(p, taskc);
+	leave_pool(taskc->pool);
+	taskc->pool = 0;
 }
 
 void BPF_STRUCT_OPS(overbook_enable, struct task_struct *p)
 {
 	struct task_ctx *taskc = task_ctx(p);
 
-	if (!taskc)
-		return;
-	taskc->idle_class = p->policy == SCHED_IDLE;
-	taskc->vtime = clock_of(p, scx_bpf_task_cpu(p));
+	if (taskc)
+		learn_task(p, taskc);
 }
 
 void BPF_STRUCT_OPS(overbook_set_weight, struct task_struct *p, u32 weight)
 {
 	struct task_ctx *taskc = task_ctx(p);
-	bool idle_class = p->policy == SCHED_IDLE;
 
-	if (!taskc)
-		return;
-	/* What it has run as the least of all is not held against it later. */
-	if (taskc->idle_class && !idle_class)
-		taskc->vtime = clock_of(p, scx_bpf_task_cpu(p));
-	taskc->idle_class = idle_class;
+	if (taskc)
+		learn_weight(p, taskc);
+}
+
+void BPF_STRUCT_OPS(overbook_set_cpumask, struct task_struct *p, const struct cpumask *cpumask)
+{
+	struct task_ctx *taskc = task_ctx(p);
+
+	if (taskc)
+		change_pool(p, taskc);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_cgroup_init, struct cgroup *cgrp,
 			     struct scx_cgroup_init_args *args)
 {
-	struct group_ctx fresh = {}, *group;
+	u32 fresh = 0, above = 0, *place, *found;
+	struct cgroup *parent;
 
-	fresh.weight = ovb_weight_from_cgroup(args->weight);
-	group = bpf_cgrp_storage_get(&group_ctxs, cgrp, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	/* An earlier load may have left something. Without memory: see group_ctx(). */
-	if (group)
-		*group = fresh;
+	if (!cgrp->level)
+		return 0;
+	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
+	if (parent) {
+		found = bpf_cgrp_storage_get(&places_of_groups, parent, 0, 0);
+		if (found)
+			above = *found;
+		bpf_cgroup_release(parent);
+	}
+	place = bpf_cgrp_storage_get(&places_of_groups, cgrp, &fresh,
+				     BPF_LOCAL_STORAGE_GET_F_CREATE);
+	/* An earlier load may have left something. Without memory its tasks are the root's. */
+	if (!place)
+		return 0;
+	*place = new_node(above, ovb_weight_from_cgroup(args->weight));
+	if (bpf_core_field_exists(args->bw_quota_us))
+		limit(*place, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
 	return 0;
+}
+
+void BPF_STRUCT_OPS(overbook_cgroup_exit, struct cgroup *cgrp)
+{
+	u32 *place = bpf_cgrp_storage_get(&places_of_groups, cgrp, 0, 0);
+
+	if (!place)
+		return;
+	limit(*place, 0, ~0ull, 0);
+	free_node(*place);
+	*place = 0;
 }
 
 void BPF_STRUCT_OPS(overbook_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 {
-	struct group_ctx *group = group_ctx(cgrp);
+	u32 *place = bpf_cgrp_storage_get(&places_of_groups, cgrp, 0, 0);
+	struct node_ctx *node = place ? node_at(*place) : NULL;
 
-	/* What the group above has counted of it changes when it next becomes active. */
-	if (group)
-		group->weight = ovb_weight_from_cgroup(weight);
+	if (!node)
+		return;
+	node->weight = ovb_weight_from_cgroup(weight);
+	recount_above(*place);
+	/* The weights of vCPUs' groups are those of their VMs. */
+	__sync_fetch_and_add(&generation, 1);
+}
+
+void BPF_STRUCT_OPS(overbook_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
+		    u64 burst_us)
+{
+	u32 *place = bpf_cgrp_storage_get(&places_of_groups, cgrp, 0, 0);
+
+	if (place)
+		limit(*place, period_us, quota_us, burst_us);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
@@ -385,13 +453,21 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 	mask = bpf_kptr_xchg(&soft_idle, mask);
 	if (mask)
 		bpf_cpumask_release(mask);
-	err = init_preferred();
+	err = init_preferred() ?: scx_bpf_create_dsq(PARKED, -1);
 	if (err)
 		return err;
+	init_refills();
+	bpf_for (i, 0, 2 * OVB_MAX_CPUS) {
+		pool_at(i)->users = 0;
+		pool_at(i)->level = tide;
+		pool_at(i)->offset = 0;
+	}
+	bpf_for (i, 1, OVB_MAX_POOLS) {
+		err = scx_bpf_create_dsq(pool_dsq(i), -1);
+		if (err)
+			return err;
+	}
 	bpf_for (i, 0, nr_llcs) {
-		if (i >= OVB_MAX_LLCS)
-			break;
-		llc_vtime[i] = VTIME_START;
 		err = scx_bpf_create_dsq(llc_dsq(i), -1)
 			      ?: scx_bpf_create_dsq(idle_dsq(llc_dsq(i)), -1);
 		if (err)
@@ -401,8 +477,10 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 		struct cpu_ctx *cpuc = cpu_ctx_of(i);
 
 		if (cpuc) {
-			cpuc->vtime = VTIME_START;
-			cpuc->nominee = 0;
+			cpuc->level = tide;
+			cpuc->goes_on = 0;
+			cpuc->debt_ns = 0;
+			cpuc->pools = 0;
 		}
 		err = scx_bpf_create_dsq(cpu_dsq(i), -1)
 			      ?: scx_bpf_create_dsq(idle_dsq(cpu_dsq(i)), -1);
@@ -414,17 +492,21 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 
 void BPF_STRUCT_OPS(overbook_exit, struct scx_exit_info *ei)
 {
+	nr_limited = 0;
 	UEI_RECORD(uei, ei);
 }
 
 SCX_OPS_DEFINE(overbook_ops, .select_cpu = (void *)overbook_select_cpu,
 	       .enqueue = (void *)overbook_enqueue, .dispatch = (void *)overbook_dispatch,
 	       .yield = (void *)overbook_yield, .running = (void *)overbook_running,
-	       .stopping = (void *)overbook_stopping, .runnable = (void *)overbook_runnable,
-	       .quiescent = (void *)overbook_quiescent, .init_task = (void *)overbook_init_task,
-	       .exit_task = (void *)overbook_exit_task, .enable = (void *)overbook_enable,
-	       .set_weight = (void *)overbook_set_weight,
+	       .stopping = (void *)overbook_stopping, .tick = (void *)overbook_tick,
+	       .runnable = (void *)overbook_runnable, .quiescent = (void *)overbook_quiescent,
+	       .init_task = (void *)overbook_init_task, .exit_task = (void *)overbook_exit_task,
+	       .enable = (void *)overbook_enable, .set_weight = (void *)overbook_set_weight,
+	       .set_cpumask = (void *)overbook_set_cpumask,
 	       .cgroup_init = (void *)overbook_cgroup_init,
+	       .cgroup_exit = (void *)overbook_cgroup_exit,
 	       .cgroup_set_weight = (void *)overbook_cgroup_set_weight,
-	       .init = (void *)overbook_init, .exit = (void *)overbook_exit, .timeout_ms = 30000,
-	       .name = "overbook");
+	       .cgroup_set_bandwidth = (void *)overbook_cgroup_set_bandwidth,
+	       .init = (void *)overbook_init, .exit = (void *)overbook_exit,
+	       .flags = SCX_OPS_ENQ_LAST, .timeout_ms = 30000, .name = "overbook");

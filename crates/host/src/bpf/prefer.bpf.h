@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Preferred CPUs (facts.md A7): a guest whose host cannot serve all its CPUs uses fewer. Tasks are
+ * Preferred CPUs: a guest whose host cannot serve all its CPUs uses fewer. Tasks are
  * woken, queued and picked on preferred CPUs only, and what runs on a CPU that loses preference is
  * moved. Affinity is never changed: a task that may run on no preferred CPU, and one that may run
  * on a single CPU, such as per-CPU kernel threads, is queued on its own CPU, and runs there.
@@ -8,7 +8,7 @@
 #ifndef OVERBOOK_PREFER_BPF_H
 #define OVERBOOK_PREFER_BPF_H
 
-#include "place.bpf.h"
+#include "state.bpf.h"
 
 /* The preferred CPUs; all until the loader says otherwise. */
 private(OVERBOOK) struct bpf_cpumask __kptr *preferred;
@@ -49,11 +49,10 @@ static bool is_bound(const struct task_struct *p, s32 cpu)
 	return is_pinned(p) || preferred_cpu(p, cpu) < 0;
 }
 
-/* Whether a CPU must leave an LLC's queue to others. What was queued in an LLC that has no
- * preferred CPU any more is still run there. */
-static bool leaves_queue(s32 cpu, u32 llc)
+/* Whether a CPU must leave its LLC's queue to others. */
+static bool leaves_queue(s32 cpu)
 {
-	return limited() && !is_preferred(cpu) && llc_preferred[bounded(llc, OVB_MAX_LLCS)];
+	return limited() && !is_preferred(cpu);
 }
 
 /* An idle CPU for a task that may run on preferred ones, claimed; negative if there is none. */

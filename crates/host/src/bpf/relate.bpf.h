@@ -6,15 +6,16 @@
  *   kvm_apic_accept_irq       every interrupt that KVM itself delivers, receiver by receiver:
  * unicast, shorthand, logical, the paravirtual hypercalls. In the sender's thread.
  *   kvm_avic_incomplete_ipi   AMD's AVIC reports an IPI whose receiver is not running.
- *   kvm_eoi                   the receiver has ended an interrupt, by register or accelerated.
+ *   kvm_eoi, kvm_pv_eoi       the receiver has ended an interrupt, by register or accelerated; or
+ * in its own memory, which KVM sees at the next exit.
  *
- * What is delivered without an exit is not seen; then the receivers' APICs are, which select.bpf.h
- * reads.
+ * What is delivered without an exit is not seen.
  */
 #ifndef OVERBOOK_RELATE_BPF_H
 #define OVERBOOK_RELATE_BPF_H
 
-#include "vm.bpf.h"
+#include "choose.bpf.h"
+#include "wake.bpf.h"
 
 #define APIC_DM_FIXED 0x000
 #define APIC_DM_INIT  0x500
@@ -22,16 +23,53 @@
 #define APIC_SHORTHAND 0xc0000
 /* An IPI to a vCPU that is not running (AMD's manual, AVIC). */
 #define AVIC_TARGET_NOT_RUNNING 1
+/* include/linux/preempt.h */
+#define HARDIRQ_MASK 0xf0000
+
+#ifndef in_hardirq
+extern const int __preempt_count __ksym __weak;
+
+/* Whether an interrupt of the host is being handled, on top of whatever ran. */
+static bool in_hardirq(void)
+{
+	return bpf_ksym_exists(&__preempt_count) &&
+	       *(int *)bpf_this_cpu_ptr(&__preempt_count) & HARDIRQ_MASK;
+}
+#endif
+
+/* A queued vCPU is sent an interrupt: it is as if it woke up. */
+__noinline int look_for_cpu(u32 pid)
+{
+	struct task_struct *p = bpf_task_from_pid(pid);
+	struct ovb_vm_stats *stats;
+	struct task_ctx *taskc;
+	s32 cpu;
+
+	if (!p)
+		return 0;
+	taskc = task_ctx(p);
+	if (taskc && taskc->queued_since && !is_pinned(p)) {
+		cpu = victim_for(p, taskc, scx_bpf_task_cpu(p));
+		stats = vm_stats(taskc->vm);
+		if (cpu >= 0) {
+			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+			if (stats)
+				stats->urgent++;
+		}
+	}
+	bpf_task_release(p);
+	return 0;
+}
 
 /* An IPI of the vCPU that runs here to a sibling. */
 static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver, u32 vector)
 {
 	struct vcpu_ctx *from = own_vcpu_ctx(senderc), *to;
-	u32 sender = senderc->vcpu - 1;
-	u64 now = scx_bpf_now();
 	struct ovb_vm_stats *stats;
+	struct ovb_siblings *known;
+	u64 now = scx_bpf_now(), bit;
 
-	if (!from || receiver >= OVB_MAX_VCPUS || receiver == sender)
+	if (!from || receiver >= OVB_MAX_VCPUS || receiver == senderc->vcpu - 1)
 		return;
 	to = vcpu_ctx(vmc, receiver);
 	if (!to)
@@ -39,9 +77,15 @@ static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver,
 	stats = vm_stats(senderc->vm);
 	if (stats)
 		stats->ipis++;
-	mask_set(vmc->interrupted, receiver);
 	ovb_relations_send(&from->sent, receiver, vector, now, window_ns);
-	ovb_inbox_sent(&to->inbox, vector, now);
+	ovb_inbox_sent(&to->inbox, vector);
+	known = siblings_of(vmc, receiver);
+	bit = 1ull << (receiver & 63);
+	if (known->interrupted & bit)
+		return;
+	mark(&known->interrupted, receiver, true);
+	if ((known->at_work | known->waiting) & bit)
+		look_for_cpu(vmc->pids[bounded(receiver, OVB_MAX_VCPUS)]);
 }
 
 SEC("?tp_btf/kvm_apic_accept_irq")
@@ -51,9 +95,9 @@ int BPF_PROG(irq_accepted, u32 apicid, u16 delivery_mode, u16 trigger_mode, u8 v
 	struct task_ctx *taskc = task_ctx(p);
 	struct vm_ctx *vmc;
 
-	if (!taskc || !relations)
+	/* Devices' interrupts come from threads that are no vCPUs, or on top of one. */
+	if (!taskc || !relations || in_hardirq())
 		return 0;
-	/* Devices' interrupts come from threads that are no vCPUs. */
 	vmc = enlist(p, taskc);
 	if (!vmc || !taskc->vcpu)
 		return 0;
@@ -80,14 +124,80 @@ int BPF_PROG(ipi_incomplete, u32 vcpu, u32 icrh, u32 icrl, u32 id, u32 index)
 	if (!taskc || !relations || id != AVIC_TARGET_NOT_RUNNING)
 		return 0;
 	vmc = enlist(p, taskc);
-	/* Logical destinations and shorthands: the receivers' APICs tell. */
+	/* Logical destinations and shorthands are not followed. */
 	if (vmc && taskc->vcpu && !(icrl & (APIC_SHORTHAND | 1 << 11)))
 		ipi_sent(taskc, vmc, receiver, icrl & 0xff);
 	return 0;
 }
 
-SEC("?tp_btf/kvm_eoi")
-int BPF_PROG(irq_ended, struct kvm_lapic___ovb *apic, int vector)
+/* So many of the siblings that wait are looked at for one that waits for an answer. */
+#define SENDERS 4
+
+/* A queued vCPU need not wait any longer: it is at work. */
+static void end_wait(struct vm_ctx *vmc, u32 id)
+{
+	struct task_struct *p = bpf_task_from_pid(vmc->pids[bounded(id, OVB_MAX_VCPUS)]);
+	struct ovb_siblings *known = siblings_of(vmc, id);
+	struct task_ctx *taskc = p ? task_ctx(p) : NULL;
+
+	if (taskc && taskc->queued_since) {
+		taskc->spun_at = 0;
+		mark(&known->at_work, id, true);
+		mark(&known->waiting, id, false);
+		mark(&known->awaited, id, true);
+	}
+	if (p)
+		bpf_task_release(p);
+}
+
+/* A vCPU has handled an interrupt: who waits for that alone has been answered. If one of them had
+ * left its CPU to this vCPU, it has it back. */
+__noinline int answer_senders(u32 vm, u32 receiver, u32 vector)
+{
+	struct vm_ctx *vmc = vm_ctx(vm);
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	u32 i, slot, id = 0, open, mine;
+
+	if (!vmc || !cpuc)
+		return 0;
+	bpf_for (i, 0, SENDERS) {
+		struct vcpu_ctx *sender;
+
+		id = next_of_tier(vmc, OVB_TIER_WAITING, bounded(id, OVB_MAX_VCPUS));
+		if (id >= OVB_MAX_VCPUS)
+			break;
+		sender = vcpu_ctx(vmc, id);
+		open = mine = 0;
+		for (slot = 0; sender && slot < OVB_RELATION_SLOTS; slot++) {
+			struct ovb_relation *sent = &sender->sent.slot[slot];
+
+			if (!sent->used)
+				continue;
+			if (sent->receiver == receiver && sent->vector == vector) {
+				sent->used = 0;
+				mine++;
+			} else {
+				open++;
+			}
+		}
+		if (mine && !open) {
+			end_wait(vmc, id);
+			if (cpuc->lender == id + 1) {
+				cpuc->goes_on = vm;
+				cpuc->goes_on_with = id + 1;
+				cpuc->leaver = bpf_get_current_task_btf()->pid;
+				scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+			} else {
+				look_for_cpu(vmc->pids[bounded(id, OVB_MAX_VCPUS)]);
+			}
+		}
+		id++;
+	}
+	return 0;
+}
+
+/* The running vCPU has ended an interrupt. */
+__noinline int interrupt_ended(u32 vector)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_ctx *taskc = task_ctx(p);
@@ -101,12 +211,26 @@ int BPF_PROG(irq_ended, struct kvm_lapic___ovb *apic, int vector)
 	vmc = vm_ctx(taskc->vm);
 	if (!self || !vmc)
 		return 0;
-	mask_clear(vmc->interrupted, taskc->vcpu - 1);
+	mark(&siblings_of(vmc, taskc->vcpu - 1)->interrupted, taskc->vcpu - 1, false);
 	stats = vm_stats(taskc->vm);
 	if (stats)
 		stats->eois++;
 	ovb_inbox_ended(&self->inbox, vector, scx_bpf_now());
+	answer_senders(taskc->vm, taskc->vcpu - 1, vector);
 	return 0;
+}
+
+SEC("?tp_btf/kvm_eoi")
+int BPF_PROG(irq_ended, struct kvm_lapic___ovb *apic, int vector)
+{
+	return interrupt_ended(vector);
+}
+
+/* One that the guest had ended in its own memory; KVM sees so at the next exit. */
+SEC("?tp_btf/kvm_pv_eoi")
+int BPF_PROG(irq_ended_unseen, struct kvm_lapic___ovb *apic, int vector)
+{
+	return interrupt_ended(vector);
 }
 
 #endif

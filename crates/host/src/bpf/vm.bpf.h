@@ -1,19 +1,129 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * VMs and their vCPUs: how they are found, and who of them is queued.
+ * VMs and their vCPUs: how they are found, which tenant they are, and what is known of each vCPU.
  *
  * A thread is known as a vCPU by the preempt notifier that KVM hangs on it (kvm.bpf.h), so VMs that
- * ran before the scheduler was loaded are found like new ones: when a turn of theirs ends, when
- * they spin, or when they send an IPI.
+ * ran before the scheduler was loaded are found like new ones: at a tick, when a turn of theirs
+ * ends, when they spin, or when they send an IPI.
+ *
+ * The tenant is the group that holds the VM and no other, with all that is in it; where VMs share a
+ * group, the VM is a node of its own below that group, with the weights of all its vCPUs, whether
+ * they want to run or not.
  */
 #ifndef OVERBOOK_VM_BPF_H
 #define OVERBOOK_VM_BPF_H
 
 #include "kvm.bpf.h"
-#include "state.bpf.h"
+#include "relations.h"
+#include "tree.bpf.h"
 
 /* A table that was found full is not searched again for this time, ns. */
 #define FULL_NS 1000000000
+
+#define MASK_WORDS (OVB_MAX_VCPUS / 64)
+
+/*
+ * VMs and vCPUs live in tables and not in hash maps: they are looked up several times per switch
+ * and per IPI, and a table's entry costs next to nothing. An entry whose VM has ended stays as it
+ * is, for the statistics, until somebody needs the place.
+ */
+struct vm_ctx {
+	struct ovb_place_of_vm at;
+	/* Its struct kvm. */
+	u64 kvm;
+	/* Place of the tenant; 0: its vCPUs are ordinary tasks, for want of a place. */
+	u32 node;
+	/* The least group that holds all its threads; whether others of its VMs' kind are in it, so
+	 * that `node` is the VM's own; and whether any of this is known. */
+	u32 group;
+	u32 shares;
+	u32 settled;
+	/* Sum of its vCPUs' weights. */
+	u32 weight;
+	/* vCPU id from which the next choice begins. */
+	u32 next;
+	/* ns that the vCPUs ran, and that they spun; and what that says. */
+	u64 run_ns;
+	u64 spin_ns;
+	struct ovb_together way;
+	/* What is known of its vCPUs, 64 at a time. */
+	struct ovb_siblings known[MASK_WORDS];
+	/* Threads, and places in `vcpus` plus one, by vCPU id. */
+	u32 pids[OVB_MAX_VCPUS];
+	u32 places[OVB_MAX_VCPUS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OVB_MAX_VMS);
+	__type(key, u32);
+	__type(value, struct vm_ctx);
+} vms SEC(".maps");
+
+/* By place in `vms`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, OVB_MAX_VMS);
+	__type(key, u32);
+	__type(value, struct ovb_vm_stats);
+} vm_counts SEC(".maps");
+
+/* Places of VMs by their struct kvm. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 2 * OVB_MAX_VMS);
+	__type(key, u64);
+	__type(value, u32);
+} vm_places SEC(".maps");
+
+/* A vCPU. */
+struct vcpu_ctx {
+	struct ovb_vcpu_stats stats;
+	struct ovb_relations sent;
+	struct ovb_inbox inbox;
+	/* What it adds to the weight of its VM. */
+	u32 weight;
+	u32 pad;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OVB_MAX_ALL_VCPUS);
+	__type(key, u32);
+	__type(value, struct vcpu_ctx);
+} vcpus SEC(".maps");
+
+/* Zeroes, too many for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct vm_ctx);
+} blank_vm SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct vcpu_ctx);
+} blank_vcpu SEC(".maps");
+
+/* See take_place(). */
+u32 vms_used;
+u32 vcpus_used;
+u64 vm_in_use[OVB_MAX_VMS / 64];
+u64 vcpu_in_use[OVB_MAX_ALL_VCPUS / 64];
+/* When a table was last found full. */
+u64 full_at;
+
+/* Counters of a VM by its place plus one; NULL for none. */
+static struct ovb_vm_stats *vm_stats(u32 vm)
+{
+	u32 place = vm - 1;
+
+	return bpf_map_lookup_elem(&vm_counts, &place);
+}
 
 /* A VM by its place plus one; NULL for none. */
 static struct vm_ctx *vm_ctx(u32 vm)
@@ -42,56 +152,175 @@ static struct vcpu_ctx *own_vcpu_ctx(const struct task_ctx *taskc)
 	return vcpu_at(taskc->vcpu_place);
 }
 
-static void mask_set(u64 *mask, u32 id)
+/* The 64 vCPUs that one belongs to. */
+static struct ovb_siblings *siblings_of(struct vm_ctx *vmc, u32 id)
 {
-	__sync_fetch_and_or(&mask[bounded(id / 64, MASK_WORDS)], 1ull << (id & 63));
+	return &vmc->known[bounded(id / 64, MASK_WORDS)];
 }
 
-static void mask_clear(u64 *mask, u32 id)
+/* Sets or clears a vCPU's bit; a line that CPUs share is written only if that changes anything. */
+static void mark(u64 *bits, u32 id, bool set)
 {
-	__sync_fetch_and_and(&mask[bounded(id / 64, MASK_WORDS)], ~(1ull << (id & 63)));
+	u64 bit = 1ull << (id & 63);
+
+	if (!(*bits & bit) == !set)
+		return;
+	if (set)
+		__sync_fetch_and_or(bits, bit);
+	else
+		__sync_fetch_and_and(bits, ~bit);
 }
 
-static bool mask_test(const u64 *mask, u32 id)
+/* The least group that holds two; 0: the root. */
+static u32 common_group(u32 a, u32 b)
 {
-	return mask[bounded(id / 64, MASK_WORDS)] >> (id & 63) & 1;
-}
+	u32 level;
 
-/* First member of a mask from `start` on, wrapping; OVB_MAX_VCPUS if it is empty. */
-static u32 mask_next(const u64 *mask, u32 start)
-{
-	u32 i;
+	bpf_for (level, 0, MAX_DEPTH) {
+		struct node_ctx *node;
 
-	/* No bpf_for, whose every step is a call: this is asked several times per yield. */
-#pragma unroll
-	for (i = 0; i < MASK_WORDS + 1; i++) {
-		u32 word = bounded(start / 64 + i, MASK_WORDS);
-		u64 bits = mask[word];
-
-		if (!i)
-			bits &= ~0ull << (start & 63);
-		if (bits)
-			return word * 64 + (u32)__builtin_ctzll(bits);
+		if (is_within(b, a))
+			return a;
+		node = node_at(a);
+		if (!node)
+			break;
+		a = node->parent;
 	}
-	return OVB_MAX_VCPUS;
+	return 0;
 }
 
-/* Takes an entry of the table of VMs for a process, with one vCPU too many. Returns its place plus
- * one, 0 if there is none. */
-static u32 take_vm(u32 pid)
+/* Gives a VM that shares its group a node of its own. */
+__noinline int stand_alone(u32 vm)
 {
-	u32 i, zero = 0, place = __sync_fetch_and_add(&vms_used, 1);
+	struct vm_ctx *vmc = vm_ctx(vm);
+	struct node_ctx *node;
+
+	if (!vmc || vmc->shares)
+		return 0;
+	node = node_at(vmc->node);
+	if (node)
+		__sync_val_compare_and_swap(&node->vm, vm, 0);
+	vmc->shares = 1;
+	vmc->node = new_node(vmc->group, vmc->weight ? vmc->weight : OVB_WEIGHT_NICE_0);
+	node = node_at(vmc->node);
+	if (node)
+		node->vm = vm;
+	__sync_fetch_and_add(&generation, 1);
+	return 0;
+}
+
+/* Finds the tenant of a VM, one of whose threads is in a group. */
+__noinline int settle_group(u32 vm, u32 group)
+{
+	struct vm_ctx *vmc = vm_ctx(vm);
+	struct node_ctx *node;
+	u32 owner;
+
+	if (!vmc)
+		return 0;
+	if (vmc->settled && is_within(group, vmc->group))
+		return 0;
+	if (vmc->settled)
+		group = common_group(vmc->group, group);
+	vmc->settled = 1;
+	vmc->group = group;
+	__sync_fetch_and_add(&generation, 1);
+	if (vmc->shares) {
+		/* Its node is there already, and is in the wrong place. */
+		node = node_at(vmc->node);
+		if (node)
+			node->parent = group;
+		return 0;
+	}
+	node = node_at(vmc->node);
+	if (node)
+		__sync_val_compare_and_swap(&node->vm, vm, 0);
+	vmc->node = 0;
+	node = node_at(group);
+	owner = node ? __sync_val_compare_and_swap(&node->vm, 0, vm) : 0;
+	if (node && !owner) {
+		vmc->node = group;
+		/* What its parts have run as tenants is settled with them. */
+		node->time.vtime = tide;
+		node->time.deadline = tide;
+		return 0;
+	}
+	stand_alone(vm);
+	if (owner)
+		stand_alone(owner);
+	return 0;
+}
+
+/* What a vCPU adds to the weight of its VM: that of the group below the VM's that it is in, or its
+ * own. */
+static u32 weight_in_vm(const struct task_ctx *taskc, const struct vm_ctx *vmc)
+{
+	u32 level, place = taskc->node;
+
+	bpf_for (level, 0, MAX_DEPTH) {
+		struct node_ctx *node = place == vmc->group ? NULL : node_at(place);
+
+		if (!node)
+			break;
+		if (node->parent == vmc->group)
+			return node->weight;
+		place = node->parent;
+	}
+	return taskc->weight;
+}
+
+/* Another weight of a vCPU, 0 if it is gone. */
+static void weigh_vcpu(struct vm_ctx *vmc, struct vcpu_ctx *vcpuc, u32 weight)
+{
+	struct node_ctx *node = vmc->shares ? node_at(vmc->node) : NULL;
+
+	__sync_fetch_and_add(&vmc->weight, weight - vcpuc->weight);
+	vcpuc->weight = weight;
+	if (node && vmc->weight) {
+		node->weight = vmc->weight;
+		recount_above(vmc->node);
+		reweigh(vmc->node);
+	}
+}
+
+/* Finds out which tenant pays for a task, if that may have changed. */
+__noinline int find_tenant(struct task_ctx *taskc __arg_nonnull)
+{
+	u32 tenant, place = taskc->node;
+	struct vm_ctx *vmc;
+
+	if (taskc->generation == generation)
+		return 0;
+	taskc->generation = generation;
+	vmc = taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
+	if (vmc) {
+		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
+		u32 weight = weight_in_vm(taskc, vmc);
+
+		if (vcpuc && vcpuc->weight != weight)
+			weigh_vcpu(vmc, vcpuc, weight);
+		tenant = vmc->node;
+		if (vmc->shares)
+			place = tenant;
+	} else {
+		tenant = tenant_of_group(place);
+	}
+	if (tenant != taskc->tenant) {
+		taskc->tenant = tenant;
+		taskc->fresh = true;
+	}
+	if (taskc->counted)
+		count_in(taskc, place, taskc->weight);
+	return 0;
+}
+
+/* Takes an entry of the table of VMs, with one vCPU too many. Returns its place plus one, 0 if
+ * there is none. */
+static u32 take_vm(u64 kvm, u32 pid)
+{
+	u32 i, zero = 0, place = take_place(&vms_used, vm_in_use, OVB_MAX_VMS);
 	struct vm_ctx *vmc, *blank = bpf_map_lookup_elem(&blank_vm, &zero);
 
-	if (place >= OVB_MAX_VMS) {
-		bpf_for (i, 0, OVB_MAX_VMS) {
-			place = i;
-			vmc = bpf_map_lookup_elem(&vms, &place);
-			if (vmc && !__sync_val_compare_and_swap(&vmc->at.alive, 0, 1))
-				break;
-			place = OVB_MAX_VMS;
-		}
-	}
 	vmc = bpf_map_lookup_elem(&vms, &place);
 	if (!vmc || !blank)
 		return 0;
@@ -104,71 +333,87 @@ static u32 take_vm(u32 pid)
 	}
 	vmc->at.alive = 1;
 	vmc->at.pid = pid;
+	vmc->kvm = kvm;
 	return place + 1;
 }
 
-/* Place of a process's VM plus one, with one vCPU more; 0 if it is not known. */
-static u32 known_vm(u32 pid)
+/* Place of a VM plus one, with one vCPU more; 0 if it is not known. */
+static u32 known_vm(u64 kvm)
 {
-	u32 *place = bpf_map_lookup_elem(&vm_places, &pid);
+	u32 *place = bpf_map_lookup_elem(&vm_places, &kvm), alive, tries;
 	struct vm_ctx *vmc = place ? bpf_map_lookup_elem(&vms, place) : NULL;
 
-	if (!vmc || vmc->at.pid != pid)
+	if (!vmc || vmc->kvm != kvm)
 		return 0;
-	__sync_fetch_and_add(&vmc->at.alive, 1);
-	return *place + 1;
+	bpf_for (tries, 0, 8) {
+		alive = vmc->at.alive;
+		if (!alive)
+			return 0;
+		if (__sync_val_compare_and_swap(&vmc->at.alive, alive, alive + 1) == alive)
+			return *place + 1;
+	}
+	return 0;
 }
 
-/* Place of a process's VM plus one, with one vCPU too many; 0 if the table is full. */
-static u32 find_vm(u32 pid)
+/* Place of a VM plus one, with one vCPU too many; 0 if the table is full. */
+static u32 find_vm(u64 kvm, u32 pid)
 {
-	u32 vm = known_vm(pid), place;
+	u32 vm = known_vm(kvm), place;
 	struct vm_ctx *vmc;
 
 	if (vm)
 		return vm;
-	vm = take_vm(pid);
+	vm = take_vm(kvm, pid);
 	if (!vm)
 		return 0;
 	place = vm - 1;
-	if (!bpf_map_update_elem(&vm_places, &pid, &place, BPF_NOEXIST))
+	if (!bpf_map_update_elem(&vm_places, &kvm, &place, BPF_NOEXIST))
 		return vm;
-	/* Another vCPU was discovered at the same time, and has made the entry; or there is one of
-	 * a process that had this pid before. */
+	/* Another vCPU was discovered at the same time, and has made the entry; or there is no
+	 * memory for it. */
 	vmc = vm_ctx(vm);
-	vm = known_vm(pid);
-	if (!vm) {
-		bpf_map_update_elem(&vm_places, &pid, &place, BPF_ANY);
-		return place + 1;
-	}
 	if (vmc) {
 		vmc->at.pid = 0;
 		vmc->at.alive = 0;
+		vmc->kvm = 0;
 	}
-	return vm;
+	give_back(vm_in_use, OVB_MAX_VMS, place);
+	return known_vm(kvm);
+}
+
+/* A vCPU of a VM has gone, or was one too many. */
+static void leave_vm(u32 vm, struct vm_ctx *vmc)
+{
+	struct node_ctx *node;
+	u64 kvm = vmc->kvm;
+
+	if (__sync_fetch_and_sub(&vmc->at.alive, 1) != 1)
+		return;
+	bpf_map_delete_elem(&vm_places, &kvm);
+	node = node_at(vmc->node);
+	if (node)
+		node->vm = 0;
+	__sync_fetch_and_add(&generation, 1);
+	if (vmc->shares)
+		free_node(vmc->node);
+	give_back(vm_in_use, OVB_MAX_VMS, vm - 1);
 }
 
 /* Takes an entry of the table of vCPUs: the one that this id had before, or a free one. Returns its
  * place plus one, 0 if there is none. */
 static u32 take_vcpu(u32 vm, struct vm_ctx *vmc, u32 id)
 {
-	u32 i, zero = 0, place;
 	struct vcpu_ctx *vcpuc = vcpu_ctx(vmc, id), *blank;
+	u32 zero = 0, place;
 
 	if (vcpuc && vcpuc->stats.vm == vm && vcpuc->stats.id == id) {
+		place = vmc->places[bounded(id, OVB_MAX_VCPUS)] - 1;
 		vcpuc->stats.alive = 1;
-		return vmc->places[bounded(id, OVB_MAX_VCPUS)];
+		__sync_fetch_and_or(&vcpu_in_use[bounded(place / 64, OVB_MAX_ALL_VCPUS / 64)],
+				    1ull << (place & 63));
+		return place + 1;
 	}
-	place = __sync_fetch_and_add(&vcpus_used, 1);
-	if (place >= OVB_MAX_ALL_VCPUS) {
-		bpf_for (i, 0, OVB_MAX_ALL_VCPUS) {
-			place = i;
-			vcpuc = bpf_map_lookup_elem(&vcpus, &place);
-			if (vcpuc && !__sync_val_compare_and_swap(&vcpuc->stats.alive, 0, 1))
-				break;
-			place = OVB_MAX_ALL_VCPUS;
-		}
-	}
+	place = take_place(&vcpus_used, vcpu_in_use, OVB_MAX_ALL_VCPUS);
 	vcpuc = bpf_map_lookup_elem(&vcpus, &place);
 	blank = bpf_map_lookup_elem(&blank_vcpu, &zero);
 	if (!vcpuc || !blank)
@@ -180,15 +425,19 @@ static u32 take_vcpu(u32 vm, struct vm_ctx *vmc, u32 id)
 	return place + 1;
 }
 
-/* A vCPU becomes runnable, or is no longer. */
-static void vcpu_wants(struct task_ctx *taskc, bool wants)
+/* Place of the group of a process, as it was when its leader last woke up. */
+static u32 group_of_process(u32 pid, u32 otherwise)
 {
-	struct vm_ctx *vmc = taskc->vm ? vm_ctx(taskc->vm) : NULL;
+	struct task_struct *leader = bpf_task_from_pid(pid);
+	struct task_ctx *leaderc;
 
-	if (!vmc || taskc->wants == wants)
-		return;
-	taskc->wants = wants;
-	__sync_fetch_and_add(&vmc->nr_wanting, wants ? 1 : -1);
+	if (!leader)
+		return otherwise;
+	leaderc = task_ctx(leader);
+	if (leaderc && leaderc->weight)
+		otherwise = leaderc->node;
+	bpf_task_release(leader);
+	return otherwise;
 }
 
 /* Finds out whether a thread is a vCPU, and of which VM. */
@@ -200,7 +449,7 @@ __noinline int discover(u32 pid)
 	struct vcpu_ctx *vcpuc;
 	struct vm_ctx *vmc;
 	u64 now = scx_bpf_now();
-	u32 id;
+	u32 id, vm;
 
 	if (!p)
 		return 0;
@@ -208,27 +457,34 @@ __noinline int discover(u32 pid)
 	vcpu = vcpu_of(p);
 	if (!taskc || !vcpu || taskc->vm || (full_at && now - full_at < FULL_NS))
 		goto out;
-	taskc->vm = find_vm(p->tgid);
-	vmc = vm_ctx(taskc->vm);
+	vm = find_vm(kvm_of(vcpu), p->tgid);
+	vmc = vm_ctx(vm);
 	if (!vmc) {
 		full_at = now;
 		goto out;
 	}
+	taskc->vm = vm;
 	id = BPF_CORE_READ(vcpu, vcpu_id);
 	if (id >= OVB_MAX_VCPUS)
 		goto out;
-	taskc->vcpu_place = take_vcpu(taskc->vm, vmc, id);
+	taskc->vcpu_place = take_vcpu(vm, vmc, id);
 	vcpuc = own_vcpu_ctx(taskc);
 	if (!vcpuc) {
 		full_at = now;
+		taskc->vm = 0;
+		leave_vm(vm, vmc);
 		goto out;
 	}
 	vcpuc->stats.pid = pid;
 	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
 	vmc->places[bounded(id, OVB_MAX_VCPUS)] = taskc->vcpu_place;
+	if (!vmc->settled)
+		settle_group(vm, group_of_process(p->tgid, taskc->node));
+	settle_group(vm, taskc->node);
+	vcpuc->weight = 0;
+	weigh_vcpu(vmc, vcpuc, weight_in_vm(taskc, vmc));
 	taskc->vcpu = id + 1;
-	/* Only tasks that run or are queued are looked at. */
-	vcpu_wants(taskc, true);
+	__sync_fetch_and_add(&generation, 1);
 out:
 	bpf_task_release(p);
 	return 0;
@@ -242,7 +498,7 @@ static struct vm_ctx *enlist(struct task_struct *p, const struct task_ctx *taskc
 	return vm_ctx(taskc->vm);
 }
 
-/* Looks at a task whose turn has ended: at the 1st, 2nd, 4th … turn, as most tasks are no vCPUs. */
+/* Looks at a task now and then: at the 1st, 2nd, 4th … turn, as most tasks are no vCPUs. */
 static void look_at(struct task_struct *p, struct task_ctx *taskc)
 {
 	u32 turns = ++taskc->turns;
@@ -252,34 +508,36 @@ static void look_at(struct task_struct *p, struct task_ctx *taskc)
 }
 
 /* A vCPU is about to be queued. */
-static void vcpu_queued(struct task_ctx *taskc)
+__noinline int vcpu_queued(struct task_ctx *taskc __arg_nonnull)
 {
-	struct vm_ctx *vmc;
+	struct vm_ctx *vmc = taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
+	struct ovb_siblings *known;
 
-	if (!taskc->vcpu)
-		return;
-	vmc = vm_ctx(taskc->vm);
 	if (!vmc)
-		return;
-	mask_set(taskc->spun_at ? vmc->waiting : vmc->at_work, taskc->vcpu - 1);
+		return 0;
+	known = siblings_of(vmc, taskc->vcpu - 1);
+	mark(taskc->spun_at ? &known->waiting : &known->at_work, taskc->vcpu - 1, true);
+	return 0;
 }
 
 /* A vCPU runs, or sleeps. */
-static void vcpu_left_queue(struct task_ctx *taskc, bool runs)
+__noinline int vcpu_left_queue(struct task_ctx *taskc __arg_nonnull, u32 runs)
 {
-	struct vm_ctx *vmc;
+	struct vm_ctx *vmc = taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
 	u32 id = taskc->vcpu - 1;
+	struct ovb_siblings *known;
 
-	if (!taskc->vcpu)
-		return;
-	vmc = vm_ctx(taskc->vm);
 	if (!vmc)
-		return;
-	mask_clear(vmc->waiting, id);
-	mask_clear(vmc->at_work, id);
+		return 0;
+	known = siblings_of(vmc, id);
+	mark(&known->waiting, id, false);
+	mark(&known->at_work, id, false);
+	mark(&known->in_kernel, id, false);
 	if (!runs)
-		return;
-	mask_clear(vmc->interrupted, id);
+		return 0;
+	mark(&known->interrupted, id, false);
+	mark(&known->awaited, id, false);
+	return 0;
 }
 
 /* A vCPU's thread ends. */
@@ -287,21 +545,38 @@ static void vcpu_gone(const struct task_struct *p, struct task_ctx *taskc)
 {
 	struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 	struct vm_ctx *vmc = vm_ctx(taskc->vm);
-	u32 id = taskc->vcpu - 1;
+	u32 id = taskc->vcpu - 1, vm = taskc->vm;
 
 	if (!vmc)
 		return;
+	vcpu_left_queue(taskc, true);
 	/* Unless another thread runs this vCPU by now. */
 	if (vcpuc && vcpuc->stats.pid == p->pid) {
 		ovb_relations_reset(&vcpuc->sent);
 		vmc->pids[bounded(id, OVB_MAX_VCPUS)] = 0;
 		vcpuc->stats.alive = 0;
+		weigh_vcpu(vmc, vcpuc, 0);
+		give_back(vcpu_in_use, OVB_MAX_ALL_VCPUS, taskc->vcpu_place - 1);
 	}
-	vcpu_wants(taskc, false);
 	taskc->vm = 0;
 	taskc->vcpu = 0;
 	taskc->vcpu_place = 0;
-	__sync_fetch_and_sub(&vmc->at.alive, 1);
+	taskc->generation = 0;
+	leave_vm(vm, vmc);
+}
+
+/* KVM puts a vCPU aside: it knows now whether that was in the guest's kernel. */
+SEC("?fexit/kvm_arch_vcpu_put")
+int BPF_PROG(vcpu_put, struct kvm_vcpu___ovb *vcpu)
+{
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_ctx *taskc = task_ctx(p);
+	struct vm_ctx *vmc = taskc && taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
+
+	if (vmc && taskc->queued_since)
+		mark(&siblings_of(vmc, taskc->vcpu - 1)->in_kernel, taskc->vcpu - 1,
+		     preempted_in_kernel(vcpu));
+	return 0;
 }
 
 #endif

@@ -6,22 +6,22 @@
 #ifndef OVERBOOK_WAKE_BPF_H
 #define OVERBOOK_WAKE_BPF_H
 
-#include "place.bpf.h"
 #include "prefer.bpf.h"
+#include "time.bpf.h"
 
 static void mark_soft_idle(s32 cpu, bool idle)
 {
 	struct bpf_cpumask *mask = soft_idle;
 
-	if (!mask)
+	if (!mask || bpf_cpumask_test_cpu(cpu, cast_mask(mask)) == (idle && is_preferred(cpu)))
 		return;
-	if (idle && is_preferred(cpu))
+	if (idle)
 		bpf_cpumask_set_cpu(cpu, mask);
 	else
 		bpf_cpumask_clear_cpu(cpu, mask);
 }
 
-/* Takes an idle CPU, or one that runs a SCHED_IDLE task, for `p`; −1 if there is none. */
+/* Takes a CPU that runs a SCHED_IDLE task for `p`; −1 if there is none. */
 static s32 claim_soft_idle(const struct task_struct *p, s32 prev_cpu)
 {
 	struct bpf_cpumask *mask = soft_idle;
@@ -38,13 +38,21 @@ static s32 claim_soft_idle(const struct task_struct *p, s32 prev_cpu)
 	return cpu;
 }
 
-/* Among so many CPUs, from its last one on, somebody is sought whom a woken task may preempt. */
+/* Takes an idle CPU for `p`; negative if there is none. */
+static s32 claim_idle(struct task_struct *p, const struct task_ctx *taskc, s32 cpu)
+{
+	s32 idle = limited() ? idle_preferred(p, cpu, 0) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+
+	return idle >= 0 || taskc->idle_class ? idle : claim_soft_idle(p, cpu);
+}
+
+/* So many CPUs, from its last one on, are looked at for somebody whom a woken task may preempt. */
 #define VICTIMS 64
 
-/* A search for the CPU whose task can wait best: the one with the latest deadline. In memory, as
- * the verifier would follow every value of a variable. */
+/* A search for the CPU whose task can wait best: the one with the latest key. In memory, as the
+ * verifier would follow every value of a variable. */
 struct victim {
-	u64 deadline;
+	u64 key;
 	s32 cpu;
 	u32 found;
 };
@@ -56,107 +64,76 @@ struct {
 	__type(value, struct victim);
 } victims SEC(".maps");
 
-/* Whether whoever runs on a CPU has only just begun, in a guest. */
-static bool is_protected(const struct cpu_ctx *cpuc, u64 now)
+/* Whether a task may take a CPU from whoever runs there, and goes before that one. */
+static bool may_preempt(const struct task_struct *p, const struct task_ctx *taskc, s32 cpu)
 {
-	return may_prefer && now - cpuc->since < protect_ns;
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+
+	if (!cpuc || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) || !is_preferred(cpu))
+		return false;
+	/* Not the sibling that has sent the IPI: it would come back to the end of a queue, and is
+	 * about to wait; then its CPU goes on with this one. */
+	if (taskc->vm && cpuc->vm == taskc->vm && cpu == bpf_get_smp_processor_id())
+		return false;
+	if (may_prefer && scx_bpf_now() - cpuc->since < protect_ns)
+		return false;
+	return ovb_vtime_before(key_of(taskc) + preempt_margin_ns, cpuc->key);
 }
 
-/* CPU of whoever can wait best on an LLC, if his deadline is late enough against that of a woken
- * task; −1 if it is not. */
-static s32 latest_cpu(const struct task_struct *p, const struct task_ctx *taskc, s32 prev_cpu)
+/* CPU of whoever can wait best on an LLC, if he can wait; claimed, so that who comes next looks
+ * elsewhere. −1 if there is none. */
+__noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
+			  s32 prev_cpu)
 {
-	u32 zero = 0, llc = llc_of(prev_cpu), i, cpu;
+	u32 zero = 0, llc = llc_of(prev_cpu), i;
 	struct victim *victim = bpf_map_lookup_elem(&victims, &zero);
-	s32 here = bpf_get_smp_processor_id();
-	u64 now;
+	struct cpu_ctx *cpuc;
 
 	if (!victim)
 		return -1;
 	victim->found = 0;
-	now = may_prefer ? scx_bpf_now() : 0;
 	bpf_for (i, 0, VICTIMS) {
-		struct cpu_ctx *cpuc;
+		u32 cpu = (u32)prev_cpu + i;
 
 		if (i >= nr_cpus)
 			break;
-		cpu = (u32)prev_cpu + i;
 		if (cpu >= nr_cpus)
 			cpu -= nr_cpus;
+		if (llc_of(cpu) != llc || !may_preempt(p, taskc, cpu))
+			continue;
 		cpuc = cpu_ctx_of(cpu);
-		if (!cpuc || llc_of(cpu) != llc || !bpf_cpumask_test_cpu(cpu, p->cpus_ptr) ||
-		    !is_preferred(cpu))
-			continue;
-		if (is_protected(cpuc, now))
-			continue;
-		/* Not the sibling that has sent the IPI: it would come back to the end of a queue,
-		 * and is about to wait; then it can hand over what is left of its turn. */
-		if (taskc->vm && cpu == here && cpuc->vm == taskc->vm)
-			continue;
-		if (victim->found && !ovb_vtime_before(victim->deadline, cpuc->deadline))
+		if (!cpuc || (victim->found && !ovb_vtime_before(victim->key, cpuc->key)))
 			continue;
 		victim->found = 1;
 		victim->cpu = cpu;
-		victim->deadline = cpuc->deadline;
+		victim->key = cpuc->key;
 	}
-	if (!victim->found ||
-	    !ovb_vtime_before(taskc->deadline + preempt_margin_ns, victim->deadline))
+	if (!victim->found)
 		return -1;
+	cpuc = cpu_ctx_of(victim->cpu);
+	if (cpuc)
+		cpuc->key = key_of(taskc);
 	return victim->cpu;
 }
 
-/* Whether a task would be the first in an LLC's queue. */
-static bool goes_first(const struct task_ctx *taskc, s32 cpu)
-{
-	u64 first;
-
-	return !first_deadline(llc_dsq(llc_of(cpu)), &first) ||
-	       ovb_vtime_before(taskc->deadline, first);
-}
-
-/* Tells a CPU that it should look at its queues: one that has nothing better to do, or, after a
- * wake-up, one whose task may wait longer than this one. */
-static void notify(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool woken, bool bound)
+/* After a wake-up: tells a CPU whose task may wait longer than this one that it should look at its
+ * queues. */
+static void preempt_for(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool bound)
 {
 	struct cpu_ctx *cpuc;
-	s32 idle;
 
-	if (bound) {
-		if (scx_bpf_test_and_clear_cpu_idle(cpu)) {
-			scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
-			return;
-		}
-	} else {
-		idle = limited() ? idle_preferred(p, cpu, 0)
-				 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-		if (idle >= 0) {
-			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
-			return;
-		}
-		if (!taskc->idle_class) {
-			idle = claim_soft_idle(p, cpu);
-			if (idle >= 0) {
-				scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
-				return;
-			}
-		}
-	}
-	if (!woken || taskc->idle_class)
-		return;
 	if (!bound) {
-		idle = latest_cpu(p, taskc, cpu);
-		if (idle >= 0) {
-			count(OVB_COUNT_PREEMPT);
-			scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
-		}
-		return;
+		cpu = victim_for(p, taskc, cpu);
+		if (cpu < 0)
+			return;
+	} else {
+		cpuc = cpu_ctx_of(cpu);
+		if (!cpuc || !may_preempt(p, taskc, cpu))
+			return;
+		cpuc->key = key_of(taskc);
 	}
-	cpuc = cpu_ctx_of(cpu);
-	if (cpuc && !is_protected(cpuc, scx_bpf_now()) &&
-	    ovb_vtime_before(taskc->deadline + preempt_margin_ns, cpuc->deadline)) {
-		count(OVB_COUNT_PREEMPT);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	}
+	count(OVB_COUNT_PREEMPT);
+	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }
 
 #endif

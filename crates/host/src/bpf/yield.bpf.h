@@ -1,185 +1,203 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Directed yields: ops.yield(from, to). The callback runs with the runqueues of both tasks locked,
- * so it moves nothing: it prices the yield and nominates. The dispatch that follows at once (KVM's
- * yield_to() calls schedule()) does the move.
+ * Spins. A vCPU that spins waits for a sibling, and KVM calls ops.yield() with one that it has
+ * guessed. Whom to run is not its question: the vCPU is marked as waiting, those it waits for as
+ * awaited, and its CPU goes on with the VM's turn and whoever is worth most now (dispatch).
  */
 #ifndef OVERBOOK_YIELD_BPF_H
 #define OVERBOOK_YIELD_BPF_H
 
-#include "handoff.h"
-#include "place.bpf.h"
-#include "select.bpf.h"
-
-/* A nomination that no dispatch has used within this time is forgotten. */
-#define NOMINATION_NS 1000000
-
-/* Nominates a target for the dispatch that follows. */
-static void nominate(struct task_struct *from, struct cpu_ctx *cpuc, const struct search *s)
-{
-	cpuc->nominee = s->best_pid;
-	cpuc->nominator = from->pid;
-	cpuc->nominee_tier = s->best;
-	cpuc->nominated_at = s->now;
-}
-
-/* Whether a target is chosen only to take an interrupt, is at nothing in the guest's kernel, and
- * has not run ahead: what it is in debt beyond a bound is forgiven (place()), so a VM could have
- * its work charged to a vCPU that never pays. */
-static bool is_aside(struct task_struct *to, const struct task_ctx *toc, const struct search *s)
-{
-	return (s->best == OVB_TIER_RECEIVER || s->best == OVB_TIER_INTERRUPT) &&
-	       !ovb_vtime_before(clock_of(to, s->cpu) + weighted(toc, slice_ns), toc->vtime) &&
-	       !preempted_in_kernel(to);
-}
-
-/* Hands the rest of the yielder's turn over, on the yielder's account. False if nothing is left. */
-static bool hand_over(struct task_struct *from, struct task_ctx *fromc, struct task_struct *to,
-		      struct task_ctx *toc, const struct search *s)
-{
-	u64 left = s->left, grant, price;
-
-	grant = ovb_handoff_grant(left, least_grant_ns, slice_ns, fromc->overtime);
-	price = ovb_handoff_price(grant, least_grant_ns, is_aside(to, toc, s));
-	charge(from, fromc, s->now);
-	if (!grant)
-		return false;
-	take_back(toc);
-	/* A target of another VM cannot be, but if it could, it would run on its own account. */
-	if (fromc->vm == toc->vm) {
-		__sync_fetch_and_add(&fromc->vtime, weighted(fromc, price));
-		toc->grant_ns = price;
-		toc->donor = from->pid;
-	}
-	toc->overtime = ovb_handoff_overtime(left, least_grant_ns, fromc->overtime);
-	toc->turn_ns = grant;
-	return true;
-}
-
-/* Counts one for a tier. */
-static void bump(unsigned long long *counters, u32 tier)
-{
-	barrier_var(tier);
-	if (tier < OVB_TIERS)
-		counters[tier]++;
-}
+#include "choose.bpf.h"
+#include "relate.bpf.h"
 
 /* Books a spin: how long it has lasted, as far as spins follow each other at once. */
-static void book_spin(struct task_ctx *fromc, u64 now)
+static void book_spin(struct task_ctx *taskc, struct vm_ctx *vmc, u64 now)
 {
-	u64 since = ovb_vtime_max(fromc->resumed_at, fromc->last_spin);
-	struct ovb_vm_stats *stats = vm_stats(fromc->vm);
-	struct vcpu_ctx *vcpuc = own_vcpu_ctx(fromc);
+	u64 since = ovb_vtime_max(taskc->resumed_at, taskc->last_spin);
+	struct ovb_vm_stats *stats = vm_stats(taskc->vm);
+	struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
-	if (!stats)
-		return;
-	/* KVM has found nobody to yield to when it spun last. */
-	if (fromc->spin_open)
-		stats->unheard++;
-	fromc->spin_open = true;
-	fromc->last_spin = now;
+	taskc->last_spin = now;
 	if (vcpuc)
 		vcpuc->stats.spins++;
 	if (now - since >= spin_gap_ns)
 		return;
-	stats->spin_ns += now - since;
+	__sync_fetch_and_add(&vmc->spin_ns, now - since);
+	if (stats)
+		stats->spin_ns += now - since;
 	if (vcpuc)
 		vcpuc->stats.spin_ns += now - since;
 }
 
-/* What a spin has led to. */
-enum direction {
-	/* The yielder shall leave its CPU. */
-	LEAVE,
-	/* It shall go on. */
-	STAY,
-	/* Nothing is known of the yielder: KVM may try somebody else. */
-	REFUSED,
+enum wait {
+	/* It has sent no IPI of late. */
+	WAITS_FOR_NOBODY,
+	/* One of its IPIs has just been handled, none is open: it may not know yet. */
+	ANSWERED,
+	/* A receiver has not handled its IPI. */
+	WAITS_FOR_RECEIVER,
 };
 
-/* Lets the best of a search run. */
-static void serve(struct task_struct *from, struct task_ctx *fromc, const struct search *s,
-		  struct cpu_ctx *cpuc)
+/* Looks whether the receiver of a vCPU's IPI has handled it, and marks it as awaited if not. */
+__noinline int look_at_receiver(u32 vm, u32 place, u32 index)
 {
-	struct task_struct *p = bpf_task_from_pid(s->best_pid);
-	struct task_ctx *taskc = p ? task_ctx(p) : NULL;
-	bool served = taskc && hand_over(from, fromc, p, taskc, s);
+	u64 now = scx_bpf_now();
+	struct vm_ctx *vmc = vm_ctx(vm);
+	struct vcpu_ctx *self = vcpu_at(place), *to;
+	u32 apic = OVB_APIC_PENDING, found = WAITS_FOR_NOBODY;
+	struct ovb_relation *slot;
+	struct task_struct *p;
+	struct task_ctx *taskc;
+	int ended = 0;
 
+	if (!vmc || !self)
+		return found;
+	slot = &self->sent.slot[bounded(index, OVB_RELATION_SLOTS)];
+	if (!slot->used || !ovb_within(slot->sent_at, now, window_ns)) {
+		slot->used = 0;
+		return found;
+	}
+	p = bpf_task_from_pid(vmc->pids[bounded(slot->receiver, OVB_MAX_VCPUS)]);
+	taskc = p ? task_ctx(p) : NULL;
+	if (taskc) {
+		/* Who has been queued since before cannot have handled it. */
+		if (!taskc->queued_since || (s64)(taskc->queued_since - slot->sent_at) > 0) {
+			to = vcpu_ctx(vmc, slot->receiver);
+			ended = to && ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at);
+			apic = apic_state(p, slot->vector);
+		}
+		if (ovb_relation_open(slot, now, window_ns, apic, ended)) {
+			found = WAITS_FOR_RECEIVER;
+			if (taskc->queued_since)
+				mark(&siblings_of(vmc, slot->receiver)->awaited, slot->receiver,
+				     true);
+		} else {
+			/* Only at the first spin since: the next one waits for something else. */
+			found = ANSWERED;
+			slot->used = 0;
+		}
+	} else {
+		slot->used = 0;
+	}
 	if (p)
 		bpf_task_release(p);
-	if (served)
-		nominate(from, cpuc, s);
+	return found;
 }
 
-/* The vCPU that runs here spins; `kvm_choice` is the thread that KVM would run, 0 for none. Returns
- * an enum direction. */
-__noinline int direct(u32 kvm_choice)
+/* What a spinning vCPU waits for. */
+static u32 look_at_wait(struct task_ctx *taskc)
 {
-	struct task_struct *from = bpf_get_current_task_btf();
-	struct task_ctx *fromc = task_ctx(from);
-	struct cpu_ctx *cpuc = this_cpu_ctx();
-	struct search *s = this_search();
-	u64 now = scx_bpf_now(), ran;
-	struct ovb_vm_stats *stats;
+	struct vcpu_ctx *self = own_vcpu_ctx(taskc);
+	struct vm_ctx *vmc = vm_ctx(taskc->vm);
+	u32 i, one, found = WAITS_FOR_NOBODY;
 
-	if (!fromc || !cpuc || !s || !fromc->running_since)
-		return REFUSED;
-	stats = vm_stats(fromc->vm);
-	if (!stats)
-		return REFUSED;
-	ran = now - fromc->running_since;
-	*s = (struct search){
-		.pid = from->pid,
-		.vm = fromc->vm,
-		.vcpu = fromc->vcpu,
-		.cpu = bpf_get_smp_processor_id(),
-		.now = now,
-		.left = fromc->turn_ns > ran ? fromc->turn_ns - ran : 0,
-		.kvm_choice = kvm_choice,
-	};
-	choose();
-	/* Where ends are not seen, nobody would know that the wait is over. */
-	fromc->awaits_ipi = s->awaits && ends_seen;
-	if (s->best) {
-		serve(from, fromc, s, cpuc);
-	} else if (s->stays) {
-		stats->awaited++;
-		return STAY;
-	} else {
-		stats->gave_up++;
-		charge(from, fromc, now);
-		fromc->gave_up = true;
+	if (!relations || !self || !vmc)
+		return found;
+	for (i = 0; i < OVB_RELATION_SLOTS; i++) {
+		if (!self->sent.slot[i].used)
+			continue;
+		one = look_at_receiver(taskc->vm, taskc->vcpu_place, i);
+		if (one > found)
+			found = one;
 	}
-	fromc->spun_at = now;
-	fromc->yielded = true;
-	return LEAVE;
+	if (!ovb_within(self->sent.many_at, scx_bpf_now(), window_ns))
+		return found;
+	for (i = 0; i < MASK_WORDS; i++) {
+		struct ovb_siblings *known = &vmc->known[i];
+		u64 more = self->sent.many[i] & known->interrupted &
+			   (known->at_work | known->waiting) & ~known->awaited;
+
+		if (!more)
+			continue;
+		__sync_fetch_and_or(&known->awaited, more);
+		found = WAITS_FOR_RECEIVER;
+	}
+	return found;
 }
 
-/* The whole of a directed yield. True if it was taken up: KVM need not try anybody else. */
+/* Whether a VM's turns are its own on all CPUs. */
+static bool is_together(const struct vm_ctx *vmc)
+{
+	struct node_ctx *node = node_at(vmc->node);
+
+	return node && node->together;
+}
+
+/* A queued sibling that spun so long ago that it may have got what it waited for, by its id plus
+ * one; 0 if there is none among the next few. Where the CPU is the VM's for this turn, a try costs
+ * nobody else anything. */
+static u32 stale_waiter(struct vm_ctx *vmc, u64 now)
+{
+	s64 stale = (s64)(is_together(vmc) ? stale_ns / 8 : stale_ns);
+	u32 id = vmc->next, i;
+
+	for (i = 0; i < TRIES; i++, id++) {
+		struct task_struct *p;
+		struct task_ctx *taskc;
+		bool waited;
+
+		id = next_of_tier(vmc, OVB_TIER_WAITING, bounded(id, OVB_MAX_VCPUS));
+		if (id >= OVB_MAX_VCPUS)
+			return 0;
+		p = bpf_task_from_pid(vmc->pids[bounded(id, OVB_MAX_VCPUS)]);
+		if (!p)
+			continue;
+		taskc = task_ctx(p);
+		waited = taskc && (s64)(now - taskc->spun_at) > stale;
+		bpf_task_release(p);
+		if (waited)
+			return id + 1;
+	}
+	return 0;
+}
+
+/* The whole of a directed yield. True: KVM need not try anybody else. */
 static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 {
 	struct task_ctx *fromc = task_ctx(from), *toc = task_ctx(to);
-	s32 cpu = scx_bpf_task_cpu(from);
+	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct ovb_vm_stats *stats;
-	int direction;
+	struct vm_ctx *vmc;
+	u64 now = scx_bpf_now();
+	u32 with;
 
-	if (!fromc || !toc)
+	if (!fromc || !toc || !cpuc)
 		return false;
-	fromc->spin_open = false;
 	enlist(from, fromc);
 	enlist(to, toc);
 	stats = vm_stats(fromc->vm);
-	if (!stats)
+	vmc = vm_ctx(fromc->vm);
+	if (!stats || !vmc)
 		return false;
 	stats->asked++;
-	if (toc->dsq == llc_dsq(llc_of(cpu)))
+	fromc->spin_open = false;
+	if (toc->dsq == llc_dsq(cpu_llc[bounded(scx_bpf_task_cpu(from), OVB_MAX_CPUS)]))
 		stats->same_queue++;
 	else
 		stats->other_queue++;
-	direction = direct(to->pid);
-	if (direction == LEAVE)
-		scx_bpf_task_set_slice(from, 0);
-	return direction != REFUSED;
+	/* Where ends are not seen, nobody would know that the wait is over. */
+	if (look_at_wait(fromc) == ANSWERED) {
+		stats->awaited++;
+		return true;
+	}
+	cpuc->goes_on = 0;
+	with = best_tier(vmc) >= OVB_TIER_CHAINED ? 0 : stale_waiter(vmc, now);
+	if (with || best_tier(vmc) >= OVB_TIER_CHAINED) {
+		cpuc->goes_on = fromc->vm;
+		cpuc->goes_on_with = with;
+		cpuc->leaver = from->pid;
+	} else if (is_together(vmc)) {
+		/* The others run, or wait as this one does. */
+		stats->stayed++;
+		return true;
+	} else {
+		fromc->gave_up = true;
+		stats->gave_up++;
+	}
+	fromc->spun_at = now;
+	fromc->yielded = true;
+	scx_bpf_task_set_slice(from, 0);
+	return true;
 }
 
 /* A PAUSE exit: the one place where all spins are seen, heard by KVM's scan or not. */
@@ -188,57 +206,59 @@ int BPF_PROG(spin_begins, struct kvm_vcpu___ovb *me)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_ctx *taskc = task_ctx(p);
+	struct vm_ctx *vmc = taskc ? enlist(p, taskc) : NULL;
 
-	if (!taskc || !enlist(p, taskc))
+	struct ovb_vm_stats *stats;
+
+	if (!vmc)
 		return 0;
-	book_spin(taskc, scx_bpf_now());
+	book_spin(taskc, vmc, scx_bpf_now());
+	stats = vm_stats(taskc->vm);
+	if (stats && taskc->spin_open)
+		stats->unheard++;
+	taskc->spin_open = true;
 	return 0;
 }
 
-/* Runs whom `prev` has nominated on this CPU. True if somebody was moved. */
-static bool run_nominee(s32 cpu, struct cpu_ctx *cpuc, struct task_struct *prev)
+/* Goes on with the turn of the VM whose vCPU has just left this CPU waiting, unless that turn is
+ * over. */
+static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 {
-	u32 nominee = cpuc->nominee;
-	u64 now;
+	u32 vm = cpuc->goes_on, id;
 	struct ovb_vm_stats *stats;
-	struct task_struct *to;
-	struct task_ctx *toc;
-	bool delivered = false;
+	struct task_ctx *prevc;
+	struct vcpu_ctx *vcpuc;
+	struct vm_ctx *vmc;
+	struct node_ctx *node;
 
-	if (!nominee)
+	cpuc->goes_on = 0;
+	if (!vm || !prev || prev->pid != cpuc->leaver)
 		return false;
-	cpuc->nominee = 0;
-	now = scx_bpf_now();
-	to = bpf_task_from_pid(nominee);
-	if (!to)
+	prevc = task_ctx(prev);
+	vmc = vm_ctx(vm);
+	if (!prevc || !vmc)
 		return false;
-	toc = task_ctx(to);
-	if (!toc)
-		goto out;
-	if (prev && prev->pid == cpuc->nominator && now - cpuc->nominated_at < NOMINATION_NS &&
-	    toc->queued_since && may_run_on(to, cpu))
-		delivered = take_from_queue(to, toc->dsq, toc->turn_ns);
-	if (delivered) {
-		struct vcpu_ctx *vcpuc = own_vcpu_ctx(toc);
-
-		if (vcpuc)
-			vcpuc->stats.boosts++;
-	} else {
-		take_back(toc);
-	}
-	stats = vm_stats(toc->vm);
-	if (stats) {
-		if (delivered) {
-			stats->delivered++;
-			bump(stats->tier_delivered, cpuc->nominee_tier);
-			stats->wait_ns += now - cpuc->nominated_at;
-		} else {
-			stats->passed_over++;
-		}
-	}
-out:
-	bpf_task_release(to);
-	return delivered;
+	node = node_at(vmc->node);
+	if (node && node->together ? node->time.deadline != prevc->keyed_for
+				   : (s64)(cpuc->until - scx_bpf_now()) < (s64)(slice_ns / 8))
+		return false;
+	id = cpuc->goes_on_with;
+	if (!id)
+		id = run_best(vm, OVB_TIER_CHAINED);
+	else if (!take_thread(vmc->pids[bounded(id - 1, OVB_MAX_VCPUS)],
+			      bpf_get_smp_processor_id()))
+		id = 0;
+	if (!id)
+		return false;
+	cpuc->inherits = true;
+	cpuc->lender = prevc->spun_at ? prevc->vcpu : 0;
+	stats = vm_stats(vm);
+	if (stats)
+		stats->delivered++;
+	vcpuc = vcpu_ctx(vmc, id - 1);
+	if (vcpuc)
+		vcpuc->stats.boosts++;
+	return true;
 }
 
 #endif

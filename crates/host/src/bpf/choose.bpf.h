@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Inside a VM: whenever a CPU serves it, it takes the vCPU that is worth most to the VM now
+ * (policy/tiers.h). The choice does not change what the VM gets, only what it does with it.
+ */
+#ifndef OVERBOOK_CHOOSE_BPF_H
+#define OVERBOOK_CHOOSE_BPF_H
+
+#include "time.bpf.h"
+
+/* So many vCPUs of the best tier are tried until one may run here. */
+#define TRIES 3
+/* The first of a queue is not passed over for more than so many turns of its VM. */
+#define PATIENCE_TURNS 2
+
+/* The highest tier of a VM's queued vCPUs. */
+static u32 best_tier(const struct vm_ctx *vmc)
+{
+	u32 best = OVB_TIER_NONE, i;
+
+	for (i = 0; i < MASK_WORDS; i++) {
+		u32 tier = ovb_tier_best(&vmc->known[i]);
+
+		if (tier > best)
+			best = tier;
+	}
+	return best;
+}
+
+/* The first vCPU of a tier from an id on, wrapping; OVB_MAX_VCPUS if there is none. */
+static u32 next_of_tier(const struct vm_ctx *vmc, u32 tier, u32 from)
+{
+	u32 i;
+
+	for (i = 0; i < MASK_WORDS + 1; i++) {
+		u32 word = bounded(from / 64 + i, MASK_WORDS);
+		u64 bits = ovb_tier_members(&vmc->known[word], tier);
+
+		if (!i)
+			bits &= ~0ull << (from & 63);
+		if (bits)
+			return word * 64 + (u32)__builtin_ctzll(bits);
+	}
+	return OVB_MAX_VCPUS;
+}
+
+/* Takes a thread to this CPU if it is queued where this CPU looks. */
+static bool take_thread(u32 pid, s32 cpu)
+{
+	struct task_struct *p = bpf_task_from_pid(pid);
+	struct task_ctx *taskc;
+	bool taken = false;
+
+	if (!p)
+		return false;
+	taskc = task_ctx(p);
+	if (taskc && taskc->queued_since &&
+	    (taskc->dsq == llc_dsq(llc_of(cpu)) || taskc->dsq == cpu_dsq(cpu) ||
+	     is_pool_dsq(taskc->dsq)))
+		taken = take_from_queue(p, taskc->dsq);
+	bpf_task_release(p);
+	return taken;
+}
+
+/* Where IPIs are delivered without an exit nobody is told of them: looks whether a vCPU has one to
+ * take. */
+static void look_for_interrupt(struct vm_ctx *vmc, u32 id)
+{
+	struct task_struct *p;
+
+	id = next_of_tier(vmc, OVB_TIER_ANY, bounded(id, OVB_MAX_VCPUS));
+	p = id < OVB_MAX_VCPUS ? bpf_task_from_pid(vmc->pids[bounded(id, OVB_MAX_VCPUS)]) : NULL;
+	if (!p)
+		return;
+	if (has_pending_interrupt(p))
+		mark(&siblings_of(vmc, id)->interrupted, id, true);
+	bpf_task_release(p);
+}
+
+/* Moves the best of a VM's vCPUs to this CPU, if it is of that tier at least. Returns its id plus
+ * one, 0 for none. */
+__noinline u32 run_best(u32 vm, u32 least)
+{
+	struct vm_ctx *vmc = vm_ctx(vm);
+	s32 cpu = bpf_get_smp_processor_id();
+	u32 tier, id, i;
+
+	if (!vmc)
+		return 0;
+	if (!sends_seen && relations)
+		look_for_interrupt(vmc, vmc->next);
+	tier = best_tier(vmc);
+	if (tier < least)
+		return 0;
+	id = vmc->next;
+	for (i = 0; i < TRIES; i++) {
+		id = next_of_tier(vmc, tier, bounded(id, OVB_MAX_VCPUS));
+		if (id >= OVB_MAX_VCPUS)
+			return 0;
+		if (take_thread(vmc->pids[bounded(id, OVB_MAX_VCPUS)], cpu)) {
+			struct ovb_vm_stats *stats = vm_stats(vm);
+
+			barrier_var(tier);
+			if (stats && tier < OVB_TIERS)
+				stats->picked[tier]++;
+			vmc->next = bounded(id + 1, OVB_MAX_VCPUS);
+			return id + 1;
+		}
+		id++;
+	}
+	return 0;
+}
+
+/* Whether its VM has had so many turns without it. */
+static bool is_passed_over(struct task_ctx *taskc, s32 cpu)
+{
+	struct node_ctx *node = node_at(taskc->tenant);
+
+	return node && ovb_vtime_gap(node->time.vtime, taskc->queued_at) >
+			       PATIENCE_TURNS * aged_turn(&node->time, node, cpu);
+}
+
+/* Runs the first of a queue, or a sibling that is worth more. */
+__noinline int run_first(u64 dsq)
+{
+	s32 cpu = bpf_get_smp_processor_id();
+	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+	struct task_ctx *taskc = first ? task_ctx(first) : NULL;
+
+	if (taskc && taskc->vcpu && !is_passed_over(taskc, cpu) &&
+	    run_best(taskc->vm, OVB_TIER_CHAINED))
+		return 1;
+	return scx_bpf_dsq_move_to_local(dsq, 0);
+}
+
+#endif

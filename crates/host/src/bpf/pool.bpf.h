@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Pools: sets of CPUs, of cpusets or of taskset, that tasks are bound to. A pool has a queue of its
+ * own, so that the first of every queue that a CPU looks at may run there. And it has an offset:
+ * where its tasks have had less than others for long, others that may run there too would have to
+ * wait until they have come as far; so what a pool falls behind is bounded, for all of it alike
+ * (ovb_lift()).
+ *
+ * Pool 0 is all CPUs. Beyond the pools there is an entry for each CPU, for tasks that may run
+ * nowhere else. Sets for which there is no pool left share the queues of pool 0.
+ */
+#ifndef OVERBOOK_POOL_BPF_H
+#define OVERBOOK_POOL_BPF_H
+
+#include "state.bpf.h"
+
+struct pool_ctx {
+	/* Of its CPUs, and tasks that are bound to them. */
+	u64 hash;
+	u32 users;
+	u32 pad;
+	u64 level;
+	u64 offset;
+};
+
+struct pool_ctx pools[2 * OVB_MAX_CPUS];
+
+/* The latest level of all CPUs, some half slice behind. */
+u64 tide = VTIME_START;
+
+static struct pool_ctx *pool_at(u32 pool)
+{
+	return &pools[bounded(pool, 2 * OVB_MAX_CPUS)];
+}
+
+/* A hash of a set of CPUs, never 0. */
+static u64 hash_of(const struct cpumask *mask)
+{
+	u64 hash = 0;
+	u32 i;
+
+	bpf_for (i, 0, OVB_MAX_CPUS / 64) {
+		u64 bits = 0;
+
+		if (i * 64 >= nr_cpus)
+			break;
+		bpf_probe_read_kernel(&bits, sizeof(bits), (void *)mask + i * 8);
+		/* Knuth's multiplication by the golden ratio. */
+		hash = (hash ^ bits) * 0x9e3779b97f4a7c15ull;
+		hash ^= hash >> 29;
+	}
+	return hash | 1;
+}
+
+/* Makes a pool of a free entry. */
+static void open_pool(u32 pool, u64 hash, const struct cpumask *mask)
+{
+	struct pool_ctx *entry = pool_at(pool);
+	u64 bit = 1ull << (pool & 63);
+	u32 cpu;
+
+	entry->hash = hash;
+	entry->level = tide;
+	entry->offset = 0;
+	bpf_for (cpu, 0, nr_cpus) {
+		struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+
+		if (!cpuc)
+			continue;
+		if (bpf_cpumask_test_cpu(cpu, mask))
+			__sync_fetch_and_or(&cpuc->pools, bit);
+		else
+			__sync_fetch_and_and(&cpuc->pools, ~bit);
+	}
+}
+
+/* Finds the pool of a set of CPUs, with one task more. */
+__noinline u32 join_pool(struct task_struct *p __arg_trusted)
+{
+	const struct cpumask *mask = p->cpus_ptr;
+	u32 allowed = p->nr_cpus_allowed;
+	u64 hash;
+	u32 i;
+
+	/* Which CPUs of a pool are preferred changes; a guest does without. */
+	if (allowed >= nr_cpus || may_prefer)
+		return 0;
+	if (allowed == 1)
+		return OVB_MAX_CPUS + bpf_cpumask_first(mask);
+	hash = hash_of(mask);
+	bpf_for (i, 1, OVB_MAX_POOLS) {
+		struct pool_ctx *entry = pool_at(i);
+
+		if (entry->hash != hash || !entry->users)
+			continue;
+		__sync_fetch_and_add(&entry->users, 1);
+		return i;
+	}
+	bpf_for (i, 1, OVB_MAX_POOLS) {
+		if (__sync_val_compare_and_swap(&pool_at(i)->users, 0, 1))
+			continue;
+		open_pool(i, hash, mask);
+		return i;
+	}
+	return 0;
+}
+
+static void leave_pool(u32 pool)
+{
+	if (pool && pool < OVB_MAX_POOLS)
+		__sync_fetch_and_sub(&pool_at(pool)->users, 1);
+}
+
+/* The pool that the queue of a single CPU stands for. */
+static u32 cpu_pool(s32 cpu)
+{
+	return OVB_MAX_CPUS + (u32)cpu;
+}
+
+/* The key of a task, as keys of different queues are compared. */
+static u64 key_of(const struct task_ctx *taskc)
+{
+	return taskc->key + pool_at(taskc->queue_pool)->offset;
+}
+
+/* Queue of a task that is not bound to a CPU, on an LLC. SCHED_IDLE tasks are the LLC's. */
+static u64 queue_of(const struct task_ctx *taskc, u32 llc)
+{
+	return taskc->pool && taskc->pool < OVB_MAX_POOLS && !taskc->idle_class
+		       ? pool_dsq(taskc->pool)
+		       : llc_dsq(llc);
+}
+
+#endif

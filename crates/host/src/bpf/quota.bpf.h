@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * cpu.max (policy/quota.h). A group that has used its own, or that of a group above it, is
+ * throttled: its tasks are parked in a queue that no CPU serves, until a timer finds that a new
+ * period has begun.
+ */
+#ifndef OVERBOOK_QUOTA_BPF_H
+#define OVERBOOK_QUOTA_BPF_H
+
+#include "tree.bpf.h"
+
+/* How often the timer looks, ns: as exact as periods are kept. The least period is 1 ms. */
+#define REFILL_NS 1000000
+/* So many parked tasks are looked at each time. */
+#define UNPARK 1024
+/* include/uapi/linux/time.h */
+#define CLOCK_MONOTONIC 1
+
+/* Places of the nodes that have a cpu.max, 0 for none; and how many have one. */
+u32 limited_nodes[OVB_MAX_LIMITED];
+u32 limited_used;
+u32 nr_limited;
+
+struct refill_timer {
+	struct bpf_timer timer;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct refill_timer);
+} refill_timers SEC(".maps");
+
+/* Whether a group, or one above it, has used its cpu.max. */
+__noinline u32 is_throttled(u32 place)
+{
+	u32 level;
+
+	if (!nr_limited)
+		return false;
+	bpf_for (level, 0, MAX_DEPTH) {
+		struct node_ctx *node = node_at(place);
+
+		if (!node)
+			break;
+		if (node->throttled)
+			return true;
+		place = node->parent;
+	}
+	return false;
+}
+
+/* Takes what a task has run off the quotas of its group and all above it. */
+__noinline int spend(u32 place, u64 ns)
+{
+	u32 level;
+
+	bpf_for (level, 0, MAX_DEPTH) {
+		struct node_ctx *node = node_at(place);
+
+		if (!node)
+			break;
+		if (node->quota.quota) {
+			__sync_fetch_and_sub(&node->quota.left, ns);
+			if (node->quota.left <= 0)
+				node->throttled = 1;
+		}
+		place = node->parent;
+	}
+	return 0;
+}
+
+static void start_refills(void)
+{
+	u32 zero = 0;
+	struct refill_timer *refill = bpf_map_lookup_elem(&refill_timers, &zero);
+
+	if (refill)
+		bpf_timer_start(&refill->timer, REFILL_NS, 0);
+}
+
+/* A group has another cpu.max; a quota of ~0 is none. */
+__noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
+{
+	struct node_ctx *node = node_at(place);
+	u32 i;
+
+	if (!node)
+		return 0;
+	if (quota_us == ~0ull) {
+		if (!node->limited)
+			return 0;
+		limited_nodes[bounded(node->limited - 1, OVB_MAX_LIMITED)] = 0;
+		node->limited = 0;
+		node->quota.quota = 0;
+		node->throttled = 0;
+		__sync_fetch_and_sub(&nr_limited, 1);
+		return 0;
+	}
+	node->quota.period = period_us * 1000;
+	node->quota.burst = burst_us * 1000;
+	node->quota.quota = quota_us * 1000;
+	if (!node->limited) {
+		node->quota.left = (s64)node->quota.quota;
+		node->quota.next = scx_bpf_now() + node->quota.period;
+		bpf_for (i, 0, OVB_MAX_LIMITED) {
+			if (__sync_val_compare_and_swap(&limited_nodes[bounded(i, OVB_MAX_LIMITED)],
+							0, place))
+				continue;
+			node->limited = i + 1;
+			if (i >= limited_used)
+				limited_used = i + 1;
+			break;
+		}
+		/* More groups than we keep: this one has none, rather than one that never ends. */
+		if (!node->limited) {
+			node->quota.quota = 0;
+			return 0;
+		}
+		if (!__sync_fetch_and_add(&nr_limited, 1))
+			start_refills();
+	}
+	return 0;
+}
+
+/* Begins new periods. Returns 1 if somebody is no longer throttled. */
+static int refill_all(u64 now)
+{
+	u32 i, freed = 0;
+
+	bpf_for (i, 0, OVB_MAX_LIMITED) {
+		struct node_ctx *node;
+		struct ovb_quota copy;
+
+		if (i >= limited_used)
+			break;
+		node = node_at(limited_nodes[bounded(i, OVB_MAX_LIMITED)]);
+		if (!node)
+			continue;
+		copy = node->quota;
+		if (ovb_quota_refill(&copy, now)) {
+			s64 more = copy.left - node->quota.left;
+
+			node->quota.next = copy.next;
+			__sync_fetch_and_add(&node->quota.left, more);
+		}
+		if (node->throttled && node->quota.left > 0) {
+			node->throttled = 0;
+			freed = 1;
+		}
+	}
+	return freed;
+}
+
+#endif

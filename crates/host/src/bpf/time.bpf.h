@@ -1,0 +1,358 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Time of tenants (policy/turn.h): what running costs them, where they stand, and by which key
+ * their tasks are queued.
+ */
+#ifndef OVERBOOK_TIME_BPF_H
+#define OVERBOOK_TIME_BPF_H
+
+#include "pool.bpf.h"
+#include "quota.bpf.h"
+#include "vm.bpf.h"
+#include "vtime.h"
+
+/* What tasks that come to a CPU are compared with. */
+static u64 level_of(s32 cpu)
+{
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+	u64 least = tide - OVB_LAG_TURNS * slice_ns;
+
+	return cpuc ? ovb_vtime_max(cpuc->level, least) : least;
+}
+
+static u64 aged_slice(const struct tenant *tenant)
+{
+	return ovb_age(tenant->rate, slice_ns);
+}
+
+/* Virtual time of a tenant's turn; NULL stands for a task by itself. */
+static u64 aged_turn(const struct tenant *tenant, const struct node_ctx *node, s32 cpu)
+{
+	u32 cpus = llc_cpus[bounded(llc_of(cpu), OVB_MAX_LLCS)];
+
+	return ovb_age(tenant->rate,
+		       node ? ovb_turn(slice_ns, node->together, node->nr_active, cpus) : slice_ns);
+}
+
+/* How far a tenant may rightly be from the level: as it gets by running on all its CPUs at once. */
+static u64 aged_reach(const struct tenant *tenant, const struct node_ctx *node, s32 cpu)
+{
+	u32 cpus = llc_cpus[bounded(llc_of(cpu), OVB_MAX_LLCS)];
+
+	return ovb_age(tenant->rate, ovb_turn(slice_ns, 1, node ? node->nr_active : 1, cpus));
+}
+
+/* Preempted inside an RCU read section: the kernel notes it when it switches. (The depth itself
+ * would mislead, as this program runs inside such a section of the task that it is asked about.) */
+static bool in_rcu_section(const struct task_struct *p)
+{
+	return bpf_core_field_exists(p->rcu_read_unlock_special) &&
+	       p->rcu_read_unlock_special.b.blocked;
+}
+
+/* Whether anybody is queued where a CPU looks. */
+static bool has_waiters(s32 cpu)
+{
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+	u64 pools = cpuc ? cpuc->pools : 0;
+	u32 i;
+
+	if (scx_bpf_dsq_nr_queued(llc_dsq(llc_of(cpu))) > 0 ||
+	    scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0)
+		return true;
+	bpf_for (i, 0, OVB_MAX_POOLS) {
+		if (!pools)
+			break;
+		if (scx_bpf_dsq_nr_queued(pool_dsq((u32)__builtin_ctzll(pools))) > 0)
+			return true;
+		pools &= pools - 1;
+	}
+	return false;
+}
+
+/* Tells the CPUs of this LLC that run a VM that its turn is over, if somebody waits there. */
+__noinline int end_turn_together(u32 tenant)
+{
+	u32 cpu, self = bpf_get_smp_processor_id(), llc = llc_of(self);
+
+	bpf_for (cpu, 0, nr_cpus) {
+		struct cpu_ctx *cpuc;
+
+		if (cpu == self || llc_of(cpu) != llc)
+			continue;
+		cpuc = cpu_ctx_of(cpu);
+		if (!cpuc || cpuc->tenant != tenant || !cpuc->vm || !has_waiters(cpu))
+			continue;
+		count(OVB_COUNT_TURNS);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
+	}
+	return 0;
+}
+
+/* A turn of a VM has ended. */
+static void vm_turn_over(u32 place, struct node_ctx *node)
+{
+	struct vm_ctx *vmc = vm_ctx(node->vm);
+	u32 way = turns;
+
+	if (!vmc)
+		return;
+	if (way == OVB_TURNS_AUTO)
+		way = ovb_together_step(&vmc->way, scx_bpf_now(), vmc->run_ns, vmc->spin_ns,
+					trial_ns);
+	if (node->together != way)
+		node->together = way;
+	if (way == OVB_TURNS_TOGETHER)
+		end_turn_together(place);
+}
+
+/* Books time of a node, or gives back what was booked too much; a turn that is over makes room for
+ * the next. */
+__noinline int book(u32 place, s64 ns)
+{
+	struct node_ctx *node = node_at(place);
+	s32 cpu = bpf_get_smp_processor_id();
+	u64 deadline, vtime;
+
+	if (!node)
+		return 0;
+	if (ns < 0) {
+		__sync_fetch_and_sub(&node->time.vtime, ovb_age(node->time.rate, (u64)-ns));
+		return 0;
+	}
+	reweigh(place);
+	vtime = ovb_age(node->time.rate, (u64)ns);
+	vtime += __sync_fetch_and_add(&node->time.vtime, vtime);
+	deadline = node->time.deadline;
+	if (!ovb_vtime_before(vtime, deadline) &&
+	    __sync_val_compare_and_swap(&node->time.deadline, deadline,
+					vtime + aged_turn(&node->time, node, cpu)) == deadline)
+		vm_turn_over(place, node);
+	return 0;
+}
+
+/* Books what is owed for time on this CPU, or gives back what was paid too much. */
+__noinline int settle(void)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	s64 ns;
+
+	if (!cpuc)
+		return 0;
+	ns = cpuc->debt_ns;
+	cpuc->debt_ns = 0;
+	return ns ? book(cpuc->debtor, ns) : 0;
+}
+
+/* Somebody of a tenant begins a slice here, and others wait. CPUs that pick at about the same time
+ * would all pick the same tenant, and its vCPUs run together; if they shall not, the slice is
+ * booked at once, and the next CPU picks another. */
+__noinline int grant(u32 tenant)
+{
+	struct node_ctx *node = node_at(tenant);
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+
+	if (!node || !cpuc || node->together)
+		return 0;
+	if (cpuc->debtor != tenant) {
+		settle();
+		cpuc->debtor = tenant;
+	}
+	cpuc->debt_ns -= (s64)slice_ns;
+	return book(tenant, (s64)slice_ns);
+}
+
+/* Charges what the present turn has used. What a group owes is booked now and then, so that CPUs
+ * that serve it do not all write to it at every switch. */
+__noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	u64 used;
+
+	if (!taskc->running_since || !cpuc)
+		return 0;
+	used = now - taskc->running_since;
+	taskc->running_since = now;
+	taskc->time += ovb_weighted(used, taskc->weight);
+	if (nr_limited)
+		spend(taskc->node, used);
+	if (!taskc->tenant) {
+		taskc->own.vtime += ovb_age(taskc->own.rate, used);
+	} else {
+		if (cpuc->debtor != taskc->tenant) {
+			settle();
+			cpuc->debtor = taskc->tenant;
+		}
+		cpuc->debt_ns += (s64)used;
+		if (cpuc->debt_ns >= (s64)(slice_ns / 8))
+			settle();
+	}
+	if (taskc->vm) {
+		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
+		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
+		struct vm_ctx *vmc = vm_ctx(taskc->vm);
+
+		if (vmc)
+			__sync_fetch_and_add(&vmc->run_ns, used);
+
+		if (stats)
+			stats->run_ns += used;
+		if (vcpuc)
+			vcpuc->stats.run_ns += used;
+	}
+	return 0;
+}
+
+/* Brings a tenant that stands too far behind nearer to the level, and gives it a turn if it has
+ * none. */
+static void place_tenant(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
+			 s32 cpu, u64 level, u64 offset, bool woken)
+{
+	u64 turn = aged_turn(tenant, node, cpu), vtime = tenant->vtime, deadline = tenant->deadline;
+	bool slept = (woken || taskc->fresh) && (!node || node->nr_active <= 1);
+	u64 reach = aged_reach(tenant, node, cpu);
+	u64 floor = ovb_earliest(level, aged_slice(tenant), reach, slept) - offset;
+
+	if (!node && taskc->fresh)
+		vtime = tenant->vtime = level - offset;
+	if (!node && taskc->carries)
+		vtime = tenant->vtime = level - offset + (u64)taskc->carried;
+	taskc->carries = false;
+	if (ovb_vtime_before(vtime, floor)) {
+		__sync_val_compare_and_swap(&tenant->vtime, vtime, floor);
+		vtime = floor;
+	}
+	if (ovb_turn_over(vtime, deadline, turn))
+		__sync_val_compare_and_swap(&tenant->deadline, deadline, vtime + turn);
+}
+
+/* How far a member stands from its tenant's deadline, in the tenant's virtual time. */
+static s64 bias_of(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node, bool woken)
+{
+	u64 slice = ovb_weighted(slice_ns, taskc->weight), clock = node->clock;
+	s64 bias;
+
+	taskc->time = taskc->fresh ? clock : ovb_member_time(taskc->time, clock, slice, woken);
+	/* Whatever else a VM has, QEMU's threads or vhost, goes before its vCPUs. */
+	if (node->vm && !taskc->vm)
+		return -(s64)aged_slice(tenant);
+	bias = ovb_member_bias((s64)(taskc->time - clock), slice);
+	return bias < 0 ? -(s64)ovb_age(tenant->rate, (u64)-bias)
+			: (s64)ovb_age(tenant->rate, (u64)bias);
+}
+
+/* Finds the key of a task that is about to be queued, or to go on. */
+__noinline int place(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
+		     s32 cpu, u32 woken)
+{
+	u64 level = level_of(cpu), offset = pool_at(taskc->pool)->offset, slice;
+	u64 queue_offset = pool_at(taskc->queue_pool)->offset;
+	struct tenant *tenant;
+	struct node_ctx *node;
+
+	find_tenant(taskc);
+	node = node_at(taskc->tenant);
+	tenant = node ? &node->time : &taskc->own;
+	place_tenant(taskc, tenant, node, cpu, level, offset, woken);
+	slice = aged_slice(tenant);
+	taskc->keyed_for = tenant->deadline;
+	taskc->queued_at = tenant->vtime;
+	taskc->key = taskc->keyed_for + offset - queue_offset;
+	if (node)
+		taskc->key += (u64)bias_of(taskc, tenant, node, woken);
+	/* Behind all who are at work: whatever its tenant is owed, it can do nothing with it. */
+	if (taskc->gave_up)
+		taskc->key = ovb_vtime_max(taskc->key, level - queue_offset) + slice_ns;
+	taskc->fresh = false;
+	taskc->gave_up = false;
+	taskc->ceiling =
+		level - queue_offset + OVB_AHEAD_SLICES * slice + aged_reach(tenant, node, cpu);
+	if (ovb_vtime_before(taskc->ceiling, taskc->key))
+		taskc->key = taskc->ceiling;
+	/* Of little weight it would wait there for long, and all who wait for a grace period with
+	 * it: the kernel complained of stalls. It goes before others until it is out. */
+	taskc->out_of_turn = ovb_vtime_before(level, key_of(taskc)) && in_rcu_section(p);
+	if (taskc->out_of_turn) {
+		taskc->key = level - queue_offset;
+		count(OVB_COUNT_IN_RCU);
+	}
+	return 0;
+}
+
+/* Learns a task's weight and class. */
+static void learn_weight(struct task_struct *p, struct task_ctx *taskc)
+{
+	bool idle_class = p->policy == SCHED_IDLE;
+
+	/* What it has run as the least of all is not held against it later. */
+	if (taskc->idle_class && !idle_class)
+		taskc->fresh = true;
+	taskc->idle_class = idle_class;
+	taskc->weight = own_weight(p, idle_class);
+	taskc->own.rate = ovb_rate_of(taskc->weight);
+	if (taskc->counted)
+		count_in(taskc, taskc->counted_in, taskc->weight);
+	/* It may be a vCPU's, and so a VM's. */
+	taskc->generation = 0;
+}
+
+/* Learns what is not remembered of a task. */
+static void learn_task(struct task_struct *p, struct task_ctx *taskc)
+{
+	learn_weight(p, taskc);
+	leave_pool(taskc->pool);
+	taskc->pool = join_pool(p);
+	taskc->fresh = true;
+}
+
+/* A task may run on other CPUs from now on, and other levels count. What it is owed, or owes, goes
+ * along. */
+static void change_pool(struct task_struct *p, struct task_ctx *taskc)
+{
+	u64 before = taskc->own.vtime + pool_at(taskc->pool)->offset;
+	s64 most = (s64)(OVB_LAG_TURNS * aged_slice(&taskc->own));
+
+	if (!taskc->tenant && !taskc->carries) {
+		taskc->carried = (s64)(before - level_of(scx_bpf_task_cpu(p)));
+		if (taskc->carried > most)
+			taskc->carried = most;
+		taskc->carries = true;
+	}
+	leave_pool(taskc->pool);
+	taskc->pool = join_pool(p);
+}
+
+/* Whoever runs by his key carries the clocks along. */
+__noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
+{
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+	struct node_ctx *node = node_at(taskc->tenant);
+	struct tenant *tenant = node ? &node->time : &taskc->own;
+	struct pool_ctx *pool = pool_at(taskc->pool);
+	/* Where its turn began: a light tenant's virtual time goes far within one. But no later
+	 * than where it was picked. */
+	u64 at = taskc->keyed_for, lift;
+
+	if (ovb_vtime_before(taskc->key, at))
+		at = taskc->key;
+	at += pool->offset - aged_turn(tenant, node, cpu);
+	if (!cpuc)
+		return 0;
+	cpuc->level = ovb_vtime_max(cpuc->level, at);
+	/* Lines that CPUs share are written now and then. */
+	if (ovb_vtime_before(pool->level + slice_ns / 4, at))
+		pool->level = at;
+	if (ovb_vtime_before(tide + slice_ns / 2, at))
+		tide = at;
+	lift = ovb_lift(pool->level, tide, OVB_LAG_TURNS * slice_ns);
+	if (lift) {
+		__sync_fetch_and_add(&pool->level, lift);
+		__sync_fetch_and_add(&pool->offset, lift);
+	}
+	if (node &&
+	    ovb_vtime_before(node->clock + ovb_weighted(slice_ns / 4, taskc->weight), taskc->time))
+		node->clock = taskc->time;
+	return 0;
+}
+
+#endif

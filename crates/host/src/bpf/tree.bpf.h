@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * The tree of groups. A node is a cgroup, or a VM that shares its cgroup with others. What a node
+ * weighs among all is found upwards, from a tenant to the first group below the root: its weight
+ * over the weights of all that are active beside it, times what its group weighs (as scx_flatcg
+ * does). So tenants stand in one order, whatever the tree looks like.
+ *
+ * Example: two groups of weight 100 below a group of weight 100, beside a task in the root. Each of
+ * the two ages by 2 ns per ns, the task by 1.
+ */
+#ifndef OVERBOOK_TREE_BPF_H
+#define OVERBOOK_TREE_BPF_H
+
+#include "pool.bpf.h"
+#include "quota.h"
+#include "state.bpf.h"
+
+/* Levels below the root; deeper groups count as what is above them. */
+#define MAX_DEPTH 12
+
+struct node_ctx {
+	struct tenant time;
+	/* The members' clock: the time of whoever of them was picked last. */
+	u64 clock;
+	/* Place of the group above; 0: the root. */
+	u32 parent;
+	/* Scheduler weight; and with which it is counted above, 0 while nothing in it is active. */
+	u32 weight;
+	u32 counted;
+	/* Runnable tasks here and active groups below, and the sum of their weights. */
+	u32 nr_active;
+	u64 active_weight;
+	/* Place in `vms` plus one of the VM that this is the tenant of. */
+	u32 vm;
+	/* What of cpu.max is used up here, and its place among those that have one, plus one. */
+	u32 throttled;
+	u32 limited;
+	/* Whether the VM's turns end on all CPUs together. */
+	u32 together;
+	struct ovb_quota quota;
+};
+
+/* Place 0 is nobody's: the root has no rivals, so nothing is counted there. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, OVB_MAX_NODES);
+	__type(key, u32);
+	__type(value, struct node_ctx);
+} nodes SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, u32);
+} places_of_groups SEC(".maps");
+
+/* Zeroes, too many for the stack. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, u32);
+	__type(value, struct node_ctx);
+} blank_node SEC(".maps");
+
+/* Places that were ever given away, beyond the table's end too, and which are in use. */
+u32 nodes_used = 1;
+u64 node_in_use[OVB_MAX_NODES / 64] = {1};
+
+/* Bumped when the tenants of tasks may have changed: a VM was found, or shares its group. */
+u32 generation = 1;
+
+#define NOWHERE (~0u)
+
+/* Takes a free place of a table: one that was never used, or the first that is free. */
+static __always_inline u32 take_place(u32 *used, u64 *in_use, u32 size)
+{
+	u32 place = *used < size ? __sync_fetch_and_add(used, 1) : size, i;
+
+	if (place < size) {
+		__sync_fetch_and_or(&in_use[bounded(place / 64, size / 64)], 1ull << (place & 63));
+		return place;
+	}
+	for (i = 0; i < size / 64; i++) {
+		u64 bits = in_use[i], bit = ~bits & (bits + 1);
+
+		if (bit && !(__sync_fetch_and_or(&in_use[i], bit) & bit))
+			return i * 64 + (u32)__builtin_ctzll(bit);
+	}
+	return NOWHERE;
+}
+
+static __always_inline void give_back(u64 *in_use, u32 size, u32 place)
+{
+	__sync_fetch_and_and(&in_use[bounded(place / 64, size / 64)], ~(1ull << (place & 63)));
+}
+
+/* A node by its place; NULL for the root. */
+static struct node_ctx *node_at(u32 place)
+{
+	return place ? bpf_map_lookup_elem(&nodes, &place) : NULL;
+}
+
+/* Makes a node; 0 if the table is full. */
+__noinline u32 new_node(u32 parent, u32 weight)
+{
+	u32 place = take_place(&nodes_used, node_in_use, OVB_MAX_NODES), zero = 0;
+	struct node_ctx *node, *blank = bpf_map_lookup_elem(&blank_node, &zero);
+
+	node = place == NOWHERE ? NULL : node_at(place);
+	if (!node || !blank)
+		return 0;
+	bpf_map_update_elem(&nodes, &place, blank, BPF_ANY);
+	node->parent = parent;
+	node->weight = weight;
+	node->time.vtime = tide;
+	node->time.deadline = tide;
+	node->time.rate = ovb_rate_of(weight);
+	node->clock = VTIME_START;
+	return place;
+}
+
+static void free_node(u32 place)
+{
+	if (place)
+		give_back(node_in_use, OVB_MAX_NODES, place);
+}
+
+/*
+ * Counts a node above it as it is, active or not, and with its weight, and so on upwards as far as
+ * that changes anything. Whoever changes either calls this afterwards; what it takes away and adds
+ * is what it has exchanged, so that nothing is counted twice whoever comes in between.
+ */
+__noinline int recount_above(u32 place)
+{
+	u32 step, was, is;
+
+	bpf_for (step, 0, 2 * MAX_DEPTH) {
+		struct node_ctx *node = node_at(place), *up;
+		bool changed = false;
+
+		up = node ? node_at(node->parent) : NULL;
+		if (!up)
+			break;
+		is = node->nr_active ? node->weight : 0;
+		was = __sync_lock_test_and_set(&node->counted, is);
+		if (was == is)
+			break;
+		__sync_fetch_and_add(&up->active_weight, (u64)is - was);
+		if (!was)
+			changed = !__sync_fetch_and_add(&up->nr_active, 1);
+		else if (!is)
+			changed = __sync_fetch_and_sub(&up->nr_active, 1) == 1;
+		/* It has changed again meanwhile: once more. */
+		if ((node->nr_active ? node->weight : 0) == is) {
+			if (!changed && !was == !is)
+				break;
+			place = node->parent;
+		}
+	}
+	return 0;
+}
+
+/* Counts a task in a node, or no more. */
+__noinline int count_in(struct task_ctx *taskc __arg_nonnull, u32 place, u32 weight)
+{
+	struct node_ctx *node;
+
+	if (taskc->counted_in == place && taskc->counted == weight)
+		return 0;
+	node = node_at(taskc->counted_in);
+	if (node) {
+		__sync_fetch_and_sub(&node->active_weight, taskc->counted);
+		if (__sync_fetch_and_sub(&node->nr_active, 1) == 1)
+			recount_above(taskc->counted_in);
+	}
+	node = node_at(place);
+	taskc->counted_in = node ? place : 0;
+	taskc->counted = weight;
+	if (node) {
+		__sync_fetch_and_add(&node->active_weight, weight);
+		if (!__sync_fetch_and_add(&node->nr_active, 1))
+			recount_above(place);
+	}
+	return 0;
+}
+
+/* Finds the rate of a tenant that is a node. */
+__noinline int reweigh(u32 place)
+{
+	struct node_ctx *tenant = node_at(place), *node = tenant;
+	u64 rate = 0;
+	u32 level;
+
+	if (!tenant)
+		return 0;
+	/* The shares first: the node just below the root has the last word. */
+	bpf_for (level, 0, MAX_DEPTH) {
+		struct node_ctx *up = node_at(node->parent);
+		u64 total;
+
+		if (!up)
+			break;
+		total = up->active_weight;
+		if (total > node->weight) {
+			if (total > 0xffffffff)
+				total = 0xffffffff;
+			rate = rate ? ovb_rate_times(rate, total, node->weight)
+				    : ovb_rate_ratio(total, node->weight);
+		}
+		node = up;
+	}
+	tenant->time.rate = rate ? ovb_rate_times(rate, OVB_WEIGHT_NICE_0, node->weight)
+				 : ovb_rate_of(node->weight);
+	return 0;
+}
+
+/* Weight of SCHED_IDLE, of 1024. */
+#define SCHED_IDLE_WEIGHT 3
+
+static u32 own_weight(const struct task_struct *p, bool idle_class)
+{
+	return idle_class ? SCHED_IDLE_WEIGHT : ovb_weight_from_cgroup(p->scx.weight);
+}
+
+/* Place of the group that a task is in; 0 for the root, and for a group that has none. */
+__noinline u32 place_of_group(struct task_struct *p __arg_trusted)
+{
+	struct cgroup *group;
+	u32 place, *found;
+
+	group = scx_bpf_task_cgroup(p);
+	if (!group)
+		return 0;
+	found = bpf_cgrp_storage_get(&places_of_groups, group, 0, 0);
+	place = found ? *found : 0;
+	bpf_cgroup_release(group);
+	return place;
+}
+
+/* Whether a node is another, or below it. */
+__noinline u32 is_within(u32 place, u32 above)
+{
+	u32 level;
+
+	bpf_for (level, 0, MAX_DEPTH) {
+		struct node_ctx *node;
+
+		if (place == above)
+			return true;
+		node = node_at(place);
+		if (!node)
+			break;
+		place = node->parent;
+	}
+	return !above;
+}
+
+/* The tenant of ordinary tasks in a group: the VM's whose group this is, or the group itself. */
+static u32 tenant_of_group(u32 place)
+{
+	u32 level, at = place;
+
+	bpf_for (level, 0, MAX_DEPTH) {
+		struct node_ctx *node = node_at(at);
+
+		if (!node)
+			break;
+		if (node->vm)
+			return at;
+		at = node->parent;
+	}
+	return place;
+}
+
+#endif
