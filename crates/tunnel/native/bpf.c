@@ -619,3 +619,8 @@ u32 bpf_cpumask_first_and(const struct cpumask *a, const struct cpumask *b)
 			return cpu;
 	return nr_model_cpus;
 }
+
+u32 bpf_cpumask_first(const struct cpumask *mask)
+{
+	return bpf_cpumask_first_and(mask, mask);
+}

@@ -420,8 +420,8 @@ static void stop_running(struct tun_rq *rq, struct tun_task *p)
 
 	put_prev_task_scx(rq, p, NULL, false);
 	p->on_cpu = false;
-	rq->curr = NULL;
 	vcpu_switched(p, NULL);
+	rq->curr = NULL;
 	calls.switched(rq->id, p->id, ~0u, true);
 	if (p->queued)
 		move_queued(rq, p);

@@ -25,10 +25,12 @@ static void check_end(const char *name)
 
 u64 call(const char *name, void *program, u32 may, s32 rq, u64 a, u64 b, u64 c)
 {
-	u64 args[3] = {a, b, c};
+	u64 args[4] = {a, b, c};
 	const char *outer = cx->name;
 	u32 outer_may = cx->may;
 	s32 outer_rq = cx->rq;
+	u64 outer_subjects[2] = {cx->subjects[0], cx->subjects[1]};
+	bool about = may & (MAY_SELECT_CPU | MAY_ENQUEUE | MAY_REST) && !(may & MAY_DISPATCH);
 	struct tun_op *op = cx;
 	int result;
 
@@ -36,6 +38,8 @@ u64 call(const char *name, void *program, u32 may, s32 rq, u64 a, u64 b, u64 c)
 	cx->name = name;
 	cx->may = may;
 	cx->rq = rq;
+	cx->subjects[0] = about ? a : 0;
+	cx->subjects[1] = about ? b : 0;
 	point();
 	result = ((int (*)(u64 *))program)(args);
 	cx = op;
@@ -43,6 +47,8 @@ u64 call(const char *name, void *program, u32 may, s32 rq, u64 a, u64 b, u64 c)
 	cx->name = outer;
 	cx->may = outer_may;
 	cx->rq = outer_rq;
+	cx->subjects[0] = outer_subjects[0];
+	cx->subjects[1] = outer_subjects[1];
 	return (s64)result;
 }
 

@@ -4,38 +4,11 @@
  * themselves of KVM, and their state, which tests look at.
  */
 #include <scx/common.bpf.h>
-#include "handoff.h"
-
-/* kvm.c: what was granted to targets of yields, and what of it was used or paid back. Not here,
- * where stores count. */
-void ledger(u64 granted, u64 returned);
-
-static u64 glue_price(u64 grant, u64 least, u32 aside)
-{
-	u64 price = ovb_handoff_price(grant, least, aside);
-
-	ledger(price, 0);
-	return price;
-}
-
-static void glue_settle(u64 grant, u64 used, struct ovb_handoff_bill *bill)
-{
-	ovb_handoff_settle(grant, used, bill);
-	ledger(0, bill->donor);
-}
-
-#define ovb_handoff_price  glue_price
-#define ovb_handoff_settle glue_settle
-/* Virtual time goes backwards by refunds only. */
-#undef __sync_fetch_and_sub
-#define __sync_fetch_and_sub(at, by)                                                    \
-	(ledger(0, __builtin_strcmp(#at, "&donorc->vtime") ? 0 : (by)), tun_atomic(at), \
-	 __sync_fetch_and_sub(at, by))
-
 #include "main.bpf.c"
 
-void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic);
+void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic);
 void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
+void glue_set_pv_eoi(void *seen, bool pending);
 void *glue_apic(void *seen);
 void *glue_program(const char *name);
 struct sched_ext_ops *tun_ops(void);
@@ -46,7 +19,7 @@ const char *glue_mask(const void *at);
 void *calloc(unsigned long n, unsigned long size);
 int strcmp(const char *a, const char *b);
 
-void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic)
+void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic)
 {
 	struct kvm_vcpu___ovb *vcpu = calloc(1, 4096);
 	struct kvm_lapic___ovb *lapic = calloc(1, sizeof(*lapic));
@@ -54,6 +27,7 @@ void *glue_new_vcpu(struct task_struct *p, u32 id, u32 **apic)
 	lapic->regs = calloc(1, 1024);
 	vcpu->arch.apic = lapic;
 	vcpu->vcpu_id = id;
+	vcpu->kvm = kvm;
 	((struct task_struct___ovb *)p)->preempt_notifiers.first = &vcpu->preempt_notifier.link;
 	*apic = lapic->regs;
 	return vcpu;
@@ -65,6 +39,12 @@ void glue_set_preempted(void *seen, bool preempted, bool in_kernel)
 
 	vcpu->preempted = preempted;
 	vcpu->arch.preempted_in_kernel = in_kernel;
+}
+
+/* The guest may end the interrupt that it handles in its own memory. */
+void glue_set_pv_eoi(void *seen, bool pending)
+{
+	((struct kvm_vcpu___ovb *)seen)->arch.apic_attention = pending << KVM_APIC_PV_EOI_PENDING;
 }
 
 void *glue_apic(void *seen)
@@ -95,6 +75,7 @@ void *glue_program(const char *name)
 	PROGRAM(irq_accepted)
 	PROGRAM(irq_ended)
 	PROGRAM(spin_begins)
+	PROGRAM(vcpu_put)
 	PROGRAM(cpu_taken)
 	PROGRAM(overbook_prefer)
 	return (void *)0;
@@ -156,24 +137,26 @@ u64 tun_boosts(u32 tgid, u32 id)
 }
 
 /* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8
- * wants to run; and from the 9th and the 21st bit on, how many vCPUs its VM has, and how many of
- * them want to run. */
+ * counted as runnable; and from the 9th bit on, how many vCPUs its VM has. */
 u32 glue_marks(struct task_struct *p)
 {
 	struct task_ctx *taskc = task_ctx(p);
 	struct vm_ctx *vmc = taskc && taskc->vcpu ? vm_ctx(taskc->vm) : (void *)0;
-	u32 marks = 1, id;
+	struct ovb_siblings *known;
+	u32 marks = 1;
+	u64 bit;
 
 	if (!vmc)
 		return 0;
-	id = taskc->vcpu - 1;
-	if (mask_test(vmc->at_work, id) || mask_test(vmc->waiting, id))
+	known = siblings_of(vmc, taskc->vcpu - 1);
+	bit = 1ull << ((taskc->vcpu - 1) & 63);
+	if ((known->at_work | known->waiting) & bit)
 		marks |= 2;
 	if (taskc->queued_since)
 		marks |= 4;
-	if (taskc->wants)
+	if (taskc->counted)
 		marks |= 8;
-	return marks | (vmc->at.alive & 0xfff) << 8 | vmc->nr_wanting << 20;
+	return marks | (vmc->at.alive & 0xfff) << 8;
 }
 
 /* The masks of CPUs, by name; NULL for anything else. */

@@ -48,6 +48,8 @@ struct cgroup *scx_bpf_task_cgroup___new(struct task_struct *p)
 {
 	tun_count_kfunc("scx_bpf_task_cgroup");
 	point();
+	if ((u64)p != cx->subjects[0] && (u64)p != cx->subjects[1])
+		fault("sched_ext: called on a task not being operated on: %s[%d]", p->comm, p->pid);
 	cx->refs++;
 	return &tt(p)->group->cg;
 }

@@ -25,9 +25,43 @@ void tun_new_vcpu(struct tun_vm *vm, u32 id)
 	vcpu->vm = vm;
 	vcpu->index = vm->nr;
 	vcpu->task = tasks[id];
-	vcpu->seen = glue_new_vcpu(&tasks[id]->t, vm->nr, &vcpu->apic);
+	vcpu->seen = glue_new_vcpu(&tasks[id]->t, vm, vm->nr, &vcpu->apic);
 	tasks[id]->vcpu = vcpu;
 	vm->vcpus[vm->nr++] = vcpu;
+}
+
+static void trace(const char *name, u64 a, u64 b, u64 c, u64 d)
+{
+	void *program = glue_program(name);
+	u64 args[4] = {a, b, c, d};
+	struct tun_op *op = cx;
+
+	if (!program)
+		return;
+	tun_count_call(name);
+	cx->name = name;
+	cx->may = MAY_REST;
+	cx->rq = -1;
+	cx->subjects[0] = cx->subjects[1] = 0;
+	((int (*)(u64 *))program)(args);
+	cx = op;
+	if (cx->refs || cx->preempt || cx->rcu)
+		fault("%s ends with %d references that it has not released", name, cx->refs);
+	cx->refs = cx->preempt = cx->rcu = 0;
+	cx->name = NULL;
+}
+
+/* A program on something that happens in the middle of an operation of this CPU's. */
+static void trace_within(const char *name, u64 a, u64 b, u64 c)
+{
+	struct tun_op saved = *cx;
+
+	trace(name, a, b, c, 0);
+	cx->name = saved.name;
+	cx->may = saved.may;
+	cx->rq = saved.rq;
+	cx->subjects[0] = saved.subjects[0];
+	cx->subjects[1] = saved.subjects[1];
 }
 
 /* kvm_sched_out() and kvm_sched_in(). */
@@ -40,6 +74,7 @@ void vcpu_switched(struct tun_task *prev, struct tun_task *next)
 		vcpu->preempted = vcpu->ready = prev->on_rq;
 		vcpu->preempted_in_kernel = vcpu->preempted && vcpu->in_kernel;
 		glue_set_preempted(vcpu->seen, vcpu->preempted, vcpu->preempted_in_kernel);
+		trace_within("vcpu_put", (u64)vcpu->seen, 0, 0);
 	}
 	if (next && next->vcpu) {
 		vcpu = next->vcpu;
@@ -57,39 +92,15 @@ void tun_vcpu_mode(u32 id, bool in_kernel, bool halted)
 	vcpu->blocking = halted;
 }
 
-static void trace(const char *name, u64 a, u64 b, u64 c, u64 d)
-{
-	void *program = glue_program(name);
-	u64 args[4] = {a, b, c, d};
-	struct tun_op *op = cx;
-
-	if (!program)
-		return;
-	tun_count_call(name);
-	cx->name = name;
-	cx->may = MAY_REST;
-	cx->rq = -1;
-	((int (*)(u64 *))program)(args);
-	cx = op;
-	if (cx->refs || cx->preempt || cx->rcu)
-		fault("%s ends with %d references that it has not released", name, cx->refs);
-	cx->refs = cx->preempt = cx->rcu = 0;
-	cx->name = NULL;
-}
-
 int sched_switch_program(struct tun_task *prev, struct tun_task *next);
 
 int sched_switch_program(struct tun_task *prev, struct tun_task *next)
 {
 	static struct task_struct idle = {.prio = 120};
-	struct tun_op saved = *cx;
 
 	if (tun_uses_cpu_release() || !next || next->class == CLASS_EXT)
 		return 0;
-	trace("cpu_taken", false, (u64)(prev ? &prev->t : &idle), (u64)&next->t, 0);
-	cx->name = saved.name;
-	cx->may = saved.may;
-	cx->rq = saved.rq;
+	trace_within("cpu_taken", false, (u64)(prev ? &prev->t : &idle), (u64)&next->t);
 	return 0;
 }
 
@@ -109,19 +120,28 @@ static bool pending(const struct tun_vcpu *vcpu)
 	return any;
 }
 
-/* The local APIC accepts a vector for a vCPU, in whatever runs on `cpu`. A halted one wakes up;
- * that is the caller's affair. */
-void tun_accept_irq(u32 cpu, u32 id, u32 vector)
+static bool hardirq;
+
+bool tun_in_hardirq(void)
+{
+	return hardirq;
+}
+
+/* The local APIC accepts a vector for a vCPU, in whatever runs on `cpu`, or of a device, on top of
+ * that. A halted one wakes up; that is the caller's affair. */
+void tun_accept_irq(u32 cpu, u32 id, u32 vector, bool device)
 {
 	struct tun_vcpu *vcpu = tasks[id]->vcpu;
 
 	tun_set_cpu(cpu);
 	vcpu->apic[IRR + vector / 32 * 4] |= 1u << (vector & 31);
+	hardirq = device;
 	trace("irq_accepted", vcpu->index, 0, 0, vector);
+	hardirq = false;
 }
 
 /* The running vCPU takes what is requested: the highest vector, 0 if none. */
-u32 tun_take_irq(u32 id)
+u32 tun_take_irq(u32 id, bool pv_eoi)
 {
 	struct tun_vcpu *vcpu = tasks[id]->vcpu;
 	s32 i;
@@ -134,6 +154,7 @@ u32 tun_take_irq(u32 id)
 
 			vcpu->apic[IRR + 4 * i] &= ~(1u << bit);
 			vcpu->apic[ISR + 4 * i] |= 1u << bit;
+			glue_set_pv_eoi(vcpu->seen, pv_eoi);
 			return 32 * i + bit;
 		}
 	}
@@ -153,6 +174,7 @@ void tun_eoi(u32 cpu, u32 id, u32 vector, bool told)
 
 	tun_set_cpu(cpu);
 	vcpu->apic[ISR + vector / 32 * 4] &= ~(1u << (vector & 31));
+	glue_set_pv_eoi(vcpu->seen, false);
 	if (told)
 		trace("irq_ended", (u64)glue_apic(vcpu->seen), vector, 0, 0);
 }
@@ -261,20 +283,4 @@ void tun_resumed(u32 cpu)
 u32 tun_marks(u32 id)
 {
 	return glue_marks(&tasks[id]->t);
-}
-
-static u64 granted, returned;
-
-/* Time that yielders grant to their targets, and what of it is used or paid back, ns. */
-void ledger(u64 more_granted, u64 more_returned)
-{
-	granted += more_granted;
-	returned += more_returned;
-}
-
-/* Both sums, where all weights are those of nice 0. */
-void tun_grants(u64 *out)
-{
-	out[0] = granted;
-	out[1] = returned;
 }

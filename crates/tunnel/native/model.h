@@ -140,6 +140,8 @@ struct tun_op {
 	u32 may;
 	/* Runqueue that the callback was called with, −1: none. */
 	s32 rq;
+	/* Tasks that the callback is about: the only ones whose group it may ask for. */
+	u64 subjects[2];
 	/* Task that may be dispatched directly. */
 	struct tun_task *direct;
 	/* What ops.dispatch() has inserted. */

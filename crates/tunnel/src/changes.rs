@@ -39,6 +39,7 @@ impl World {
             Change::Affinity(task, cpus) => {
                 let mask = Box::new(mask_of(Some(&cpus), self.host.cpus));
                 self.tasks[task as usize].coming.push(cpus);
+                self.tasks[task as usize].allowed_since = self.now;
                 self.enter(0, Op::Affinity(task, mask));
             }
             Change::Weight(task, weight, policy) => {

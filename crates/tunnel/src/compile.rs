@@ -70,7 +70,7 @@ impl Sources<'_> {
             linked.push(part);
         }
         let mut link = Command::new(&clang);
-        run(link.args(["-shared", "-Wl,-z,defs"]).args(&linked).arg("-o").arg(object))
+        run(link.args(["-shared", "-Wl,-z,defs", "-Wl,-Bsymbolic"]).args(&linked).arg("-o").arg(object))
     }
 }
 

@@ -263,8 +263,8 @@ functions! {
     new_vm(u32) -> usize;
     new_vcpu(usize, u32);
     vcpu_mode(u32, bool, bool);
-    accept_irq(u32, u32, u32);
-    take_irq(u32) -> u32;
+    accept_irq(u32, u32, u32, bool);
+    take_irq(u32, bool) -> u32;
     has_irq(u32) -> bool;
     eoi(u32, u32, u32, bool);
     timer_generation(usize) -> u32;
@@ -281,7 +281,6 @@ functions! {
     marks(u32) -> u32;
     boosts(u32, u32) -> u64;
     prefer(u32);
-    grants(*mut u64);
     count(bool);
     costs(*mut *const RawCost) -> u32;
     lines(*mut *const RawLine) -> u32;
@@ -496,14 +495,6 @@ impl Model {
         unsafe { (self.functions.plain_yield)(cpu) }
     }
 
-    /// ns that yielders have granted to their targets, and what of it was used or paid back.
-    pub fn grants(&self) -> (u64, u64) {
-        let mut out = [0; 2];
-        // SAFETY: there is room for both.
-        unsafe { (self.functions.grants)(out.as_mut_ptr()) };
-        (out[0], out[1])
-    }
-
     /// Programs are interrupted for long whenever they call this kfunc.
     pub fn dwell_in(&self, kfunc: &'static CStr) {
         // SAFETY: the name lives for ever.
@@ -545,10 +536,10 @@ impl Model {
         set_exiting(task: u32);
         /// What the vCPU does: in ring 0, halted.
         vcpu_mode(task: u32, in_kernel: bool, halted: bool);
-        /// An interrupt for a vCPU.
-        accept_irq(cpu: u32, task: u32, vector: u32);
-        /// The running vCPU takes an interrupt: its vector, 0 if none.
-        take_irq(task: u32) -> u32;
+        /// An interrupt for a vCPU, of a device or of whoever runs there.
+        accept_irq(cpu: u32, task: u32, vector: u32, device: bool);
+        /// The running vCPU takes an interrupt: its vector, 0 if none. It may end it without telling.
+        take_irq(task: u32, pv_eoi: bool) -> u32;
         /// Whether a vCPU has one to take.
         has_irq(task: u32) -> bool;
         /// The running vCPU ends an interrupt, and KVM is told.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Operations of a CPU: one at a time, in the kernel, each in a coroutine of its own if programs may be interrupted.
 
+use crate::host::DEVICE_VECTOR;
 use crate::model::{CpuMask, GroupRef, Model, OUTSIDE, Pause};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
@@ -74,7 +75,7 @@ impl Op {
             Op::Spin => model.spin(cpu),
             Op::Resumed => model.resumed(cpu),
             Op::Wake(task) => model.wake(cpu, *task),
-            Op::Accept(task, vector) => model.accept_irq(cpu, *task, *vector),
+            Op::Accept(task, vector) => model.accept_irq(cpu, *task, *vector, *vector == DEVICE_VECTOR),
             Op::Eoi(task, vector, told) => model.eoi(cpu, *task, *vector, *told),
             Op::Kick(to, flags) => model.kick(cpu, *to, *flags),
             Op::Timer(node, generation) => model.timer_fire(cpu, *node, *generation),

@@ -35,6 +35,8 @@ pub(crate) struct Task {
     /// Affinities that are being set.
     pub coming: Vec<Vec<u32>>,
     pub waits_since: Option<u64>,
+    /// When it was last told where it may run, ns.
+    pub allowed_since: u64,
     pub longest_wait: u64,
     pub ran: u64,
     /// What it had run when its present turn began.
@@ -195,9 +197,12 @@ impl World {
             let size = llc_size.min(host.cpus - llc * llc_size);
             model.set::<u32>("cpu_llc", cpu as usize, llc)?;
             model.set::<u32>("llc_cpus", llc as usize, size)?;
+            model.set::<u32>("llc_node", llc as usize, cpu / node_size)?;
             model.topology(cpu, cpu - cpu % host.smt.max(1), llc * llc_size, cpu - cpu % node_size);
         }
         model.init(host.cpus, host.version, host.interleave > 0);
+        // The hardware's window, an exit and some room.
+        model.set::<u64>("spin_gap_ns", 0, 2 * host.window_ns)?;
         model.set::<bool>("sends_seen", 0, true)?;
         model.set::<bool>("ends_seen", 0, true)?;
         for (name, value) in &host.set {
@@ -301,6 +306,7 @@ impl World {
             wake_at: None,
             coming: Vec::new(),
             waits_since: None,
+            allowed_since: 0,
             longest_wait: 0,
             ran: 0,
             ran_when_came: 0,
@@ -385,12 +391,6 @@ impl World {
     /// The tasks of a VM's vCPUs.
     pub fn vcpu_tasks(&self, vm: usize) -> Vec<u32> {
         self.vms[vm].vcpus.iter().map(|vcpu| vcpu.task).collect()
-    }
-
-    /// ns that yielders have granted to their targets, and what of it was used or paid back. Only where all weights are
-    /// those of nice 0.
-    pub fn grants(&self) -> (u64, u64) {
-        self.model.grants()
     }
 
     /// Whether a CPU runs a task now.
@@ -539,7 +539,7 @@ impl World {
             return;
         }
         for task in self.tasks.iter().filter(|task| task.alive) {
-            if task.waits_since.is_none_or(|since| now - since <= limit) {
+            if task.waits_since.is_none_or(|since| now - since.max(task.allowed_since) <= limit) {
                 continue;
             }
             let cpu = idle.iter().find(|cpu| task.spec.cpus.as_ref().is_none_or(|list| list.contains(cpu)));

