@@ -58,8 +58,10 @@ pub fn check(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     steal.set(50);
     guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
     ensure!(scheduler_state()? == "enabled", "with steal, it does not schedule");
-    let seen = places(&free)?;
-    ensure!(seen.iter().all(|cpu| *cpu < 2), "tasks still run on CPUs {seen:?}, of which 0-1 are preferred");
+    // A worker that waits still tells the CPU that it has left; and now and then one core more is tried.
+    guest.wait(PATIENCE, "run tasks on preferred CPUs only", || {
+        Ok(places(&free)?.iter().all(|cpu| *cpu < 2))
+    })?;
     say("half is stolen: one core of two siblings stays, and tasks run there only")?;
 
     let alone = [&pinned, &pair].map(|w| w.used_within(Duration::from_millis(500)));
