@@ -24,8 +24,8 @@
 /* A tenant that was runnable all the time keeps as many slices of lag for each CPU that it can use;
  * one that slept keeps a slice. Pools fall behind the tide by as many slices at most. */
 #define OVB_LAG_TURNS 8u
-/* Nobody who waits for a CPU is further behind that CPU's level than by this many slices, and one
- * for each CPU that its tenant can use, whatever that has run elsewhere. */
+/* Nobody who waits for a CPU is further behind that CPU's level than by so many slices, and two for
+ * each member of its tenant: see ovb_latest(). */
 #define OVB_AHEAD_SLICES 4u
 
 /* ns of CPU time of a turn: a slice, or, if the tenant runs on all its CPUs together, one for each
@@ -42,6 +42,20 @@ static inline ovb_u64 ovb_turn(ovb_u64 slice, ovb_u32 together, ovb_u32 runnable
 static inline ovb_u64 ovb_earliest(ovb_u64 level, ovb_u64 slice, ovb_u64 reach, ovb_u32 slept)
 {
 	return level - (slept ? slice : reach * OVB_LAG_TURNS);
+}
+
+/*
+ * The latest place of a tenant's member in a queue, whatever the tenant has run elsewhere; `slice`
+ * is aged. Members take turns, so each waits for a slice of all others, and a slice may take twice
+ * as long, as it ends with a tick of the kernel. Were the bound nearer, then in a long queue all
+ * would stand at it, in the order of coming: tenants would be served by the number of their tasks.
+ *
+ * Example: slices of 3 ms, a group of 12 tasks that ages by 1: no place beyond
+ * 3 ms · (4 + 2 · 12) = 84 ms after the level.
+ */
+static inline ovb_u64 ovb_latest(ovb_u64 level, ovb_u64 slice, ovb_u32 members)
+{
+	return level + slice * (OVB_AHEAD_SLICES + 2 * (ovb_u64)members);
 }
 
 /* Nonzero if the turn that ends at `deadline` is over, or was never one of this length. */

@@ -41,6 +41,15 @@ proptest! {
         prop_assert!(!vtime_before(earliest(level, slice, turn, 1), earliest(level, slice, turn, 0)));
     }
 
+    /// However many members wait, each of them may wait for a slice of all others.
+    #[test]
+    fn all_members_may_wait_for_each_other(level in start(), slice in slice(), members in 0u32..100_000) {
+        let most = vtime_diff(latest(level, slice, members), level);
+        prop_assert!(most >= (slice * u64::from(members)) as i64);
+        prop_assert!(most > vtime_diff(latest(level, slice, 0), level) || members == 0);
+        prop_assert!(vtime_diff(latest(level, slice, members + 1), level) > most);
+    }
+
     /// A turn lasts for as long as it was given, not a nanosecond less or more.
     #[test]
     fn a_turn_ends_at_its_deadline(begin in start(), turn in slice(), ran in 0u64..4_000_000_000) {

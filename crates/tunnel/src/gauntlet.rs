@@ -35,6 +35,7 @@ impl Trial {
 pub const TRIALS: &[Trial] = &[
     Trial { name: "hogs by weight", play: hogs_by_weight },
     Trial { name: "nested groups", play: nested_groups },
+    Trial { name: "groups by size", play: groups_by_size },
     Trial { name: "deep groups", play: deep_groups },
     Trial { name: "cpu.max", play: quotas },
     Trial { name: "a group per vCPU", play: group_per_vcpu },
@@ -204,6 +205,16 @@ fn hogs_by_weight(object: Option<Vec<u8>>) -> Result<Report> {
     let mut report = setup.run(300, 2300);
     most_switches(&mut report, 4, 2.3, 400.0);
     Ok(report)
+}
+
+/// A group has its share however many tasks are in it.
+fn groups_by_size(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { bounds: shares(0.01), ..Host::default() })?;
+    for (name, n) in [("few", 6), ("many", 12)] {
+        let group = setup.world.group(0, 100);
+        setup.hogs(name, n, |spec| spec.group = Some(group));
+    }
+    Ok(setup.run(500, 3500))
 }
 
 /// Weights at three levels below the root; a tenth of a CPU is a turn now and then.

@@ -265,8 +265,7 @@ __noinline int place(struct task_struct *p __arg_trusted, struct task_ctx *taskc
 		taskc->key = ovb_vtime_max(taskc->key, level - queue_offset) + slice_ns;
 	taskc->fresh = false;
 	taskc->gave_up = false;
-	taskc->ceiling =
-		level - queue_offset + OVB_AHEAD_SLICES * slice + aged_reach(tenant, node, cpu);
+	taskc->ceiling = ovb_latest(level - queue_offset, slice, node ? node->nr_active : 1);
 	if (ovb_vtime_before(taskc->ceiling, taskc->key))
 		taskc->key = taskc->ceiling;
 	/* Of little weight it would wait there for long, and all who wait for a grace period with
