@@ -113,10 +113,11 @@ impl<'a> Scheduler<'a> {
             skel.progs.overbook_cgroup_set_bandwidth.set_autoload(false);
             skel.struct_ops.overbook_ops_mut().cgroup_set_bandwidth = std::ptr::null_mut();
         }
-        let late = taken_is_seen_at_switches();
-        skel.progs.cpu_taken.set_autoload(late);
-        skel.progs.overbook_cpu_release.set_autoload(!late);
-        if !late {
+        let taken = Taken::detect();
+        skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ALWAYS_ENQ_IMMED;
+        skel.progs.cpu_taken.set_autoload(taken == Taken::Switch);
+        skel.progs.overbook_cpu_release.set_autoload(taken == Taken::Callback);
+        if taken == Taken::Callback {
             let program = skel.progs.overbook_cpu_release.as_libbpf_object().as_ptr();
             skel.struct_ops.overbook_ops_mut().cpu_release = program;
         }
@@ -216,13 +217,18 @@ impl<'a> Scheduler<'a> {
         let link = urgently(|| self.skel.maps.overbook_ops.attach_struct_ops());
         self.link = Some(link.context("the kernel refuses the scheduler")?);
         let progs = &self.skel.progs;
-        if taken_is_seen_at_switches() {
+        if Taken::detect() == Taken::Switch {
             self.probes.push(attached(&progs.cpu_taken)?);
         }
         if self.counts_spins {
             // Counts, and no more: without it, VMs are scheduled all the same.
             match progs.spin_begins.attach() {
-                Ok(link) => self.probes.push(link),
+                Ok(link) => {
+                    self.probes.push(link);
+                    if let Some(data) = self.skel.maps.data_data.as_deref_mut() {
+                        data.spins_seen = 1;
+                    }
+                }
                 Err(why) => log::warn!("spins are not counted: {why}"),
             }
         }
@@ -364,11 +370,29 @@ pub fn enforces_limits() -> bool {
     compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth").unwrap_or(false)
 }
 
-/// Whether the kernel (6.19 and later) takes tasks back from a CPU at any time; see `taken.bpf.h`.
-fn taken_is_seen_at_switches() -> bool {
-    ["scx_bpf_dsq_reenq", "scx_bpf_reenqueue_local___v2"]
-        .iter()
-        .any(|kfunc| compat::ksym_exists(kfunc).unwrap_or(false))
+/// How tasks leave a CPU that a higher class takes; see `taken.bpf.h`.
+#[derive(PartialEq)]
+enum Taken {
+    /// `ops.cpu_release()` takes them back, before 6.19.
+    Callback,
+    /// A probe on switches does.
+    Switch,
+    /// The kernel does so itself, from 7.1 on: all of a CPU's queue is `SCX_ENQ_IMMED`.
+    Kernel,
+}
+
+impl Taken {
+    fn detect() -> Taken {
+        if *compat::SCX_OPS_ALWAYS_ENQ_IMMED != 0 {
+            return Taken::Kernel;
+        }
+        let anywhere = ["scx_bpf_dsq_reenq", "scx_bpf_reenqueue_local___v2"];
+        if anywhere.iter().any(|kfunc| compat::ksym_exists(kfunc).unwrap_or(false)) {
+            Taken::Switch
+        } else {
+            Taken::Callback
+        }
+    }
 }
 
 fn words_of(row: &[u8]) -> Vec<u64> {

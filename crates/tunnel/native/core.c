@@ -597,6 +597,8 @@ void tun_init(u32 cpus, int version, bool may_interleave, const struct tun_calls
 s32 tun_start(bool guest)
 {
 	tun_ops()->flags |= SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED;
+	if (tun_takes_back())
+		tun_ops()->flags |= SCX_OPS_ALWAYS_ENQ_IMMED;
 	if (guest)
 		tun_ops()->flags |= SCX_OPS_ENQ_LAST;
 	begin_outside();

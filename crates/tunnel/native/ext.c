@@ -201,9 +201,25 @@ static void dispatch_dequeue(struct tun_task *p)
 }
 
 /* What follows from a task in a CPU's local queue (local_dsq_post_enq()). */
+static bool reenqueue_later[MAX_CPUS];
+
+bool tun_takes_back(void)
+{
+	return LINUX_KERNEL_VERSION >= (7 << 16 | 1 << 8);
+}
+
+/* Whether a higher class has a CPU, or is about to. */
+static bool is_taken(const struct tun_rq *rq)
+{
+	return rq->higher || (rq->curr && rq->curr->class != CLASS_EXT);
+}
+
 static void after_local(struct tun_rq *rq, struct tun_task *p, u64 flags)
 {
 	struct tun_task *curr = rq->curr;
+
+	if (tun_takes_back() && (rq->local.nr > 1 || is_taken(rq)))
+		reenqueue_later[rq->id] = true;
 
 	/* In balance, who is picked is about to be decided. */
 	if (rq->in_balance)
@@ -591,10 +607,13 @@ static void do_enqueue(struct tun_rq *rq, struct tun_task *p, u64 flags, s32 sti
 
 static u32 reenqueue_local(struct tun_rq *rq)
 {
-	struct tun_task *list[256], *p;
+	struct tun_task *list[256], *p = rq->local.first;
 	u32 n = 0, i;
 
-	for (p = rq->local.first; p && n < 256; p = p->next)
+	/* The first is about to run. */
+	if (p && tun_takes_back() && !is_taken(rq))
+		p = p->next;
+	for (; p && n < 256; p = p->next)
 		if (!p->must_move && !p->t.migration_disabled && p->t.nr_cpus_allowed > 1)
 			list[n++] = p;
 	for (i = 0; i < n; i++)
@@ -609,8 +628,6 @@ u32 scx_bpf_reenqueue_local___v1(void)
 	allowed(MAY_RELEASE, "scx_bpf_reenqueue_local");
 	return reenqueue_local(op_rq());
 }
-
-static bool reenqueue_later[MAX_CPUS];
 
 /* From 6.19 on it may be called anywhere, and is done when the runqueue's lock is released. */
 void scx_bpf_reenqueue_local___v2___compat(void)
@@ -747,7 +764,9 @@ void put_prev_task_scx(struct tun_rq *rq, struct tun_task *p, const struct tun_t
 	update_curr(rq);
 	if (p->queued) {
 		OP(stopping, MAY_REST, (s32)rq->id, &p->t, true, 0);
-		if (p->t.scx.slice) {
+		if (p->t.scx.slice && tun_takes_back()) {
+			do_enqueue(rq, p, SCX_ENQ_REENQ, -1);
+		} else if (p->t.scx.slice) {
 			dispatch_enqueue(&rq->local, p, SCX_ENQ_HEAD);
 		} else if (!next && !changing) {
 			do_enqueue(rq, p, SCX_ENQ_LAST, -1);

@@ -98,7 +98,7 @@ int sched_switch_program(struct tun_task *prev, struct tun_task *next)
 {
 	static struct task_struct idle = {.prio = 120};
 
-	if (tun_uses_cpu_release() || !next || next->class == CLASS_EXT)
+	if (tun_uses_cpu_release() || tun_takes_back() || !next || next->class == CLASS_EXT)
 		return 0;
 	trace_within("cpu_taken", false, (u64)(prev ? &prev->t : &idle), (u64)&next->t);
 	return 0;
@@ -267,6 +267,16 @@ void tun_spin(u32 cpu)
 	}
 	if (rq->curr == p)
 		spin_ends(p);
+}
+
+/* kvm_sched_yield() of the vCPU that runs on `cpu`. */
+void tun_pv_yield(u32 cpu, u32 id)
+{
+	struct tun_task *p = rqs[cpu].curr, *to = tasks[id];
+
+	tun_set_cpu(cpu);
+	if (p && p->vcpu && p != to && to->vcpu->ready && to->alive)
+		yield_to(to);
 }
 
 /* A vCPU that had left its CPU while it spun runs again. */

@@ -245,6 +245,8 @@ struct sched_ext_ops *tun_ops(void);
 
 /* Whether the scheduler takes its tasks back in ops.cpu_release(), or at switches. */
 bool tun_uses_cpu_release(void);
+/* Whether the kernel takes them back by itself: SCX_ENQ_IMMED, from 7.1 on. */
+bool tun_takes_back(void);
 void tun_deferred(u32 cpu);
 void tun_set_cpu(u32 cpu);
 

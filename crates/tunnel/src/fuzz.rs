@@ -88,6 +88,7 @@ fn vm(dice: &mut Dice, nth: u32, cpus: u32, groups: u32) -> VmSpec {
     spec.group = (groups > 0 && dice.one_in(2)).then(|| dice.below(groups + 1) as usize);
     spec.group_per_vcpu = spec.group.is_some() && dice.one_in(2);
     spec.pv_eoi = dice.one_in(3);
+    spec.pv_yield = dice.one_in(3);
     spec
 }
 

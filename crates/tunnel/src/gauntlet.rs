@@ -51,6 +51,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "long sleeps", play: long_sleeps },
     Trial { name: "real-time tasks", play: real_time },
     Trial { name: "taken CPUs, 6.18", play: taken_cpus },
+    Trial { name: "taken CPUs, 7.0", play: |object| taken_cpus_of(object, kernel(7, 0)) },
     Trial { name: "taken CPUs, 7.2", play: taken_cpus_later },
     Trial { name: "SCHED_IDLE", play: idle_class },
     Trial { name: "locks", play: locks },
@@ -58,6 +59,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "barriers", play: barriers },
     Trial { name: "IPIs", play: ipis },
     Trial { name: "shootdowns", play: shootdowns },
+    Trial { name: "yields by name", play: yields_by_name },
     Trial { name: "receivers", play: receivers },
     Trial { name: "halting guests", play: halting },
     Trial { name: "yields beside hogs", play: yields_beside_hogs },
@@ -530,6 +532,18 @@ fn ipis(object: Option<Vec<u8>>) -> Result<Report> {
 
 fn shootdowns(object: Option<Vec<u8>>) -> Result<Report> {
     two_vms(object, Pattern::Shootdown, 6200.0)
+}
+
+/// Where nobody sees IPIs, the sender says whom it waits for.
+fn yields_by_name(object: Option<Vec<u8>>) -> Result<Report> {
+    let set = vec![("relations".to_string(), 0)];
+    let mut setup = Setup::new(object, Host { set, ..Host::default() })?;
+    for name in ["vm-a", "vm-b"] {
+        setup.vm(name, 4, Pattern::KernelReceiver, |spec| spec.pv_yield = true);
+    }
+    let mut report = setup.run(200, 1200);
+    least_units(&mut report, "vm", 2200.0);
+    Ok(report)
 }
 
 fn receivers(object: Option<Vec<u8>>) -> Result<Report> {

@@ -67,6 +67,8 @@ pub struct VmSpec {
     pub group_per_vcpu: bool,
     /// Ends of interrupts are written to memory, and KVM learns nothing (paravirtual EOI).
     pub pv_eoi: bool,
+    /// Who waits for an IPI's receiver that is preempted yields to it by name (`KVM_HC_SCHED_YIELD`).
+    pub pv_yield: bool,
     /// Process; 0: one of its own.
     pub tgid: u32,
 }
@@ -93,6 +95,7 @@ impl VmSpec {
             group: None,
             group_per_vcpu: false,
             pv_eoi: false,
+            pv_yield: false,
             tgid: 0,
         }
     }

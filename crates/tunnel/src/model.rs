@@ -249,6 +249,7 @@ functions! {
     kick(u32, u32, u64);
     stopper(u32, u32);
     spin(u32);
+    pv_yield(u32, u32);
     resumed(u32);
     set_affinity(u32, u32, *const c_ulong);
     set_weight(u32, u32, u32, u32);
@@ -524,6 +525,8 @@ impl Model {
         stopper(cpu: u32, task: u32);
         /// The running vCPU has spun for a window.
         spin(cpu: u32);
+        /// The running vCPU asks that a preempted sibling run.
+        pv_yield(cpu: u32, task: u32);
         /// A task runs again that had left its CPU while it spun.
         resumed(cpu: u32);
         /// Changes weight (100 is nice 0) and policy.

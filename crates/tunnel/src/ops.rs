@@ -17,6 +17,8 @@ pub enum Op {
     Sleep,
     /// The running vCPU has spun for a window.
     Spin,
+    /// The running vCPU yields to another task by name (`KVM_HC_SCHED_YIELD`).
+    PvYield(u32),
     /// The running task was in a spin when it left.
     Resumed,
     Wake(u32),
@@ -45,6 +47,7 @@ impl Op {
             Op::Tick => "tick",
             Op::Sleep => "sleep",
             Op::Spin => "spin",
+            Op::PvYield(_) => "PV yield",
             Op::Resumed => "resumed",
             Op::Wake(_) => "wake",
             Op::Accept(..) => "interrupt",
@@ -73,6 +76,7 @@ impl Op {
             Op::Tick => model.tick(cpu),
             Op::Sleep => model.sleep(cpu),
             Op::Spin => model.spin(cpu),
+            Op::PvYield(task) => model.pv_yield(cpu, *task),
             Op::Resumed => model.resumed(cpu),
             Op::Wake(task) => model.wake(cpu, *task),
             Op::Accept(task, vector) => model.accept_irq(cpu, *task, *vector, *vector == DEVICE_VECTOR),

@@ -241,6 +241,18 @@ impl World {
         self.tasks[task as usize].overhead += self.host.exit_ns;
         if waits {
             self.vms[vm].vcpus[nth].phase = Phase::AwaitAcks;
+            if self.vms[vm].spec.pv_yield {
+                self.yield_to_preempted(cpu, vm, to);
+            }
+        }
+    }
+
+    /// As Linux does after IPIs to several: a yield to the first receiver that has been preempted.
+    fn yield_to_preempted(&mut self, cpu: u32, vm: usize, to: &[usize]) {
+        let tasks = to.iter().map(|other| self.vms[vm].vcpus[*other].task);
+        let preempted = |task: &u32| !self.tasks[*task as usize].on_cpu && self.model.is_runnable(*task);
+        if let Some(task) = tasks.into_iter().find(preempted) {
+            self.cpus[cpu as usize].todo.push_back(Op::PvYield(task));
         }
     }
 

@@ -37,13 +37,14 @@ static bool in_hardirq(void)
 }
 #endif
 
-/* A queued vCPU is sent an interrupt: it is as if it woke up. */
+/* A queued vCPU is sent an interrupt, or yielded to: it is as if it woke up. Returns 1 if a CPU was
+ * told. */
 __noinline int look_for_cpu(u32 pid)
 {
 	struct task_struct *p = bpf_task_from_pid(pid);
 	struct ovb_vm_stats *stats;
 	struct task_ctx *taskc;
-	s32 cpu;
+	s32 cpu = -1;
 
 	if (!p)
 		return 0;
@@ -58,7 +59,7 @@ __noinline int look_for_cpu(u32 pid)
 		}
 	}
 	bpf_task_release(p);
-	return 0;
+	return cpu >= 0;
 }
 
 /* An IPI of the vCPU that runs here to a sibling. */

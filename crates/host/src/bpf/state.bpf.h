@@ -59,6 +59,8 @@ const volatile u64 trial_ns = 50000000;
 /* The probes, while they are attached, see every IPI, and every end of one. */
 const volatile bool sends_seen;
 const volatile bool ends_seen;
+/* Every PAUSE exit is seen, so a yield without one is the guest's own. */
+volatile u32 spins_seen SEC(".data");
 
 /* Virtual time starts this much before the wrap, so that every run crosses it. */
 #define VTIME_START (0ull - 1000000000ull)

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * CPUs that a higher class takes (real-time, deadline): what had been moved to such a CPU, and has
- * not run yet, goes back to the queues, where other CPUs find it. Kernels before 6.19 allow that
- * only in a callback, which later ones deprecate in favour of looking at the switch.
+ * not run yet, goes back to the queues, where other CPUs find it. Kernels from 7.1 on do so
+ * themselves (SCX_OPS_ALWAYS_ENQ_IMMED). Those before 6.19 allow it only in a callback, which later
+ * ones deprecate in favour of looking at the switch.
  */
 #ifndef OVERBOOK_TAKEN_BPF_H
 #define OVERBOOK_TAKEN_BPF_H

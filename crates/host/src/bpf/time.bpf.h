@@ -233,6 +233,8 @@ static s64 bias_of(struct task_ctx *taskc, struct tenant *tenant, struct node_ct
 	s64 bias;
 
 	taskc->time = taskc->fresh ? clock : ovb_member_time(taskc->time, clock, slice, woken);
+	if (node->together && taskc->vm)
+		return 0;
 	/* Whatever else a VM has, QEMU's threads or vhost, goes before its vCPUs. */
 	if (node->vm && !taskc->vm)
 		return -(s64)aged_slice(tenant);

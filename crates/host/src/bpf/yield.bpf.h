@@ -159,7 +159,7 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	struct ovb_vm_stats *stats;
 	struct vm_ctx *vmc;
 	u64 now = scx_bpf_now();
-	u32 with;
+	u32 with = 0;
 
 	if (!fromc || !toc || !cpuc)
 		return false;
@@ -170,18 +170,28 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	if (!stats || !vmc)
 		return false;
 	stats->asked++;
+	/* No PAUSE exit: the guest itself has asked, and by name (KVM_HC_SCHED_YIELD). */
+	if (spins_seen && !fromc->spin_open) {
+		if (!toc->vcpu || !toc->queued_since)
+			return true;
+		mark(&siblings_of(vmc, toc->vcpu - 1)->awaited, toc->vcpu - 1, true);
+		if (look_for_cpu(to->pid))
+			return true;
+		with = toc->vcpu;
+	}
 	fromc->spin_open = false;
 	if (toc->dsq == llc_dsq(cpu_llc[bounded(scx_bpf_task_cpu(from), OVB_MAX_CPUS)]))
 		stats->same_queue++;
 	else
 		stats->other_queue++;
 	/* Where ends are not seen, nobody would know that the wait is over. */
-	if (look_at_wait(fromc) == ANSWERED) {
+	if (!with && look_at_wait(fromc) == ANSWERED) {
 		stats->awaited++;
 		return true;
 	}
 	cpuc->goes_on = 0;
-	with = best_tier(vmc) >= OVB_TIER_CHAINED ? 0 : stale_waiter(vmc, now);
+	if (!with && best_tier(vmc) < OVB_TIER_CHAINED)
+		with = stale_waiter(vmc, now);
 	if (with || best_tier(vmc) >= OVB_TIER_CHAINED) {
 		cpuc->goes_on = fromc->vm;
 		cpuc->goes_on_with = with;
