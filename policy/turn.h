@@ -11,9 +11,9 @@
  *   pool      the tasks that may run on the same CPUs
  *   offset    what is added to the deadlines of a pool that has fallen behind the tide
  *
- * Example: 4 CPUs, a VM of 4 vCPUs and weight 4096, slices of 3 ms. Its turn is 12 ms of CPU time,
- * 3 ms of all four CPUs, and 12 ms · 1024 ÷ 4096 = 3 ms of virtual time. A task of weight 1024 that
- * waits meanwhile has a turn of 3 ms, which is as much virtual time.
+ * Example: slices of 3 ms. A VM of weight 4096 has a turn of 3 ms on one CPU, 3 ms · 1024 ÷ 4096 =
+ * 0.75 ms of virtual time: it has four such turns, on four CPUs or one after the other, while a
+ * task of weight 1024 has one.
  */
 #ifndef OVERBOOK_POLICY_TURN_H
 #define OVERBOOK_POLICY_TURN_H
@@ -28,13 +28,12 @@
  * each member of its tenant: see ovb_latest(). */
 #define OVB_AHEAD_SLICES 4u
 
-/* ns of CPU time of a turn: a slice, or, if the tenant runs on all its CPUs together, one for each
- * that it can use at a time. */
-static inline ovb_u64 ovb_turn(ovb_u64 slice, ovb_u32 together, ovb_u32 runnable, ovb_u32 cpus)
+/* ns that a tenant gets by running on all the CPUs that it can use for a slice each. */
+static inline ovb_u64 ovb_reach(ovb_u64 slice, ovb_u32 runnable, ovb_u32 cpus)
 {
 	ovb_u32 at_a_time = runnable < cpus ? runnable : cpus;
 
-	return together && at_a_time ? slice * at_a_time : slice;
+	return at_a_time ? slice * at_a_time : slice;
 }
 
 /* The earliest virtual time of a tenant that comes to be queued: a slice of lag if it slept, if not

@@ -14,7 +14,6 @@
 #include "relations.h"
 #include "steal.h"
 #include "tiers.h"
-#include "together.h"
 #include "turn.h"
 #include "types.h"
 #include "vtime.h"

@@ -94,7 +94,6 @@ impl<'a> Scheduler<'a> {
             &mut rodata.stale_ns,
             &mut rodata.idle_patience_ns,
             &mut rodata.spin_gap_ns,
-            &mut rodata.trial_ns,
         ] {
             *constant = (*constant as f64 * options.stretch) as u64;
         }
@@ -164,7 +163,6 @@ impl<'a> Scheduler<'a> {
         data.patience_ns = settings.patience_ms * 1_000_000;
         data.relations = settings.relations.is_on().into();
         data.window_ns = ns(settings.window_us);
-        data.turns = settings.turns.number();
         self.settings = settings.clone();
         log::info!("{settings}");
         Ok(())

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What may change while the scheduler runs: options of `overbook host`, and keys of `overbook host --set`.
 
-use crate::intf;
 use crate::options::Bare;
 use crate::values::number;
 use anyhow::{Result, bail};
@@ -45,32 +44,6 @@ pub struct Settings {
     /// Age at which an IPI that nobody has been seen to handle is forgotten, in µs
     #[arg(long, default_value_t = 50_000, value_parser = number(100u64, 10_000_000))]
     pub window_us: u64,
-    /// Whether a VM's turns end on all CPUs of an LLC together, or on each CPU when its own task's slice does
-    #[arg(long, value_enum, default_value = "apart")]
-    pub turns: Turns,
-}
-
-/// Whether a VM's turns end on all CPUs of an LLC at once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Turns {
-    /// Never: each CPU goes to the next when its own task's slice ends
-    Apart,
-    /// Always: its CPUs go to the next when its turn ends
-    Together,
-    /// Where the VM spins less that way, found by trying both
-    Auto,
-}
-
-impl Turns {
-    /// Value of `enum ovb_turns`.
-    pub fn number(self) -> u32 {
-        match self {
-            Turns::Apart => intf::ovb_turns_OVB_TURNS_APART,
-            Turns::Together => intf::ovb_turns_OVB_TURNS_TOGETHER,
-            Turns::Auto => intf::ovb_turns_OVB_TURNS_AUTO,
-        }
-    }
 }
 
 impl Settings {
@@ -196,7 +169,7 @@ mod tests {
     #[test]
     fn what_is_in_force_is_what_set_takes() {
         let text = defaults().to_string();
-        assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on window-us=50000 turns=apart");
+        assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on window-us=50000");
         assert_eq!(defaults().with(&changes(&text).unwrap()).unwrap(), defaults());
         assert_eq!(Settings::keys().len(), text.split(' ').count());
     }

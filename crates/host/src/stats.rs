@@ -101,7 +101,6 @@ counters! {
         other_queue: "asked ones whose target was in another queue",
         unheard: "spins for which KVM found nobody to yield to",
         awaited: "spinners that went on, as the receiver of their IPI has just handled it",
-        stayed: "spinners that went on, as nobody who could help was queued, and the CPU is their VM's for this turn",
         gave_up: "spinners whose CPU went to others, since nobody of the VM who could help was queued",
         ipis: "IPIs between vCPUs that were seen",
         eois: "ends of interrupts that were seen",
@@ -152,8 +151,6 @@ pub struct HostStats {
     pub steal_llc: u64,
     #[stat(desc = "tasks taken from another LLC's queue, where they waited for longer")]
     pub balance: u64,
-    #[stat(desc = "CPUs told that a VM's turn is over")]
-    pub turns: u64,
     #[stat(desc = "yields without a target")]
     pub plain_yield: u64,
     #[stat(desc = "tasks queued on a CPU that is not preferred, as they may run on no other")]
@@ -172,7 +169,7 @@ pub struct HostStats {
 
 impl HostStats {
     /// The host's counters, each with its `enum ovb_count`.
-    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 17] {
+    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 16] {
         [
             (&mut self.direct, intf::ovb_count_OVB_COUNT_DIRECT),
             (&mut self.queued_llc, intf::ovb_count_OVB_COUNT_QUEUED_LLC),
@@ -180,7 +177,6 @@ impl HostStats {
             (&mut self.queued_pool, intf::ovb_count_OVB_COUNT_QUEUED_POOL),
             (&mut self.parked, intf::ovb_count_OVB_COUNT_PARKED),
             (&mut self.balance, intf::ovb_count_OVB_COUNT_BALANCE),
-            (&mut self.turns, intf::ovb_count_OVB_COUNT_TURNS),
             (&mut self.queued_idle, intf::ovb_count_OVB_COUNT_QUEUED_IDLE),
             (&mut self.idle_overdue, intf::ovb_count_OVB_COUNT_IDLE_OVERDUE),
             (&mut self.preempt, intf::ovb_count_OVB_COUNT_PREEMPT),

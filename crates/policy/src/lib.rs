@@ -30,7 +30,6 @@ pub mod rates;
 pub mod relations;
 pub mod steal;
 pub mod tiers;
-pub mod together;
 pub mod turn;
 
 pub use ffi::{

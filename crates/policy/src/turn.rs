@@ -4,8 +4,8 @@
 pub use crate::ffi::OVB_LAG_TURNS;
 
 pure! {
-    /// CPU time of a turn; `together` is 0 or 1.
-    length = ovb_turn(slice: u64, together: u32, runnable: u32, cpus: u32) -> u64;
+    /// What a tenant gets by running on all CPUs that it can use.
+    reach = ovb_reach(slice: u64, runnable: u32, cpus: u32) -> u64;
     /// The earliest virtual time of a tenant that comes to be queued; `slept` is 0 or 1.
     earliest = ovb_earliest(level: u64, slice: u64, turn: u64, slept: u32) -> u64;
     /// The latest place of a tenant's member in a queue.

@@ -24,13 +24,12 @@ proptest! {
     #![proptest_config(cases(50_000))]
 
     #[test]
-    fn a_turn_is_a_slice_for_each_at_a_time(slice in slice(), together in 0u32..2, runnable in 0u32..5000, cpus in 0u32..1024) {
-        let turn = length(slice, together, runnable, cpus);
-        let at_a_time = runnable.min(cpus).max(1);
-        prop_assert_eq!(turn, if together == 1 { slice * u64::from(at_a_time) } else { slice });
+    fn a_tenant_reaches_a_slice_for_each_at_a_time(slice in slice(), runnable in 0u32..5000, cpus in 0u32..1024) {
+        let all = reach(slice, runnable, cpus);
+        prop_assert_eq!(all, slice * u64::from(runnable.min(cpus).max(1)));
         // More of either never shortens it.
-        prop_assert!(length(slice, together, runnable + 1, cpus) >= turn);
-        prop_assert!(length(slice, together, runnable, cpus + 1) >= turn);
+        prop_assert!(reach(slice, runnable + 1, cpus) >= all);
+        prop_assert!(reach(slice, runnable, cpus + 1) >= all);
     }
 
     #[test]
@@ -172,12 +171,11 @@ proptest! {
     }
 }
 
-/// The header's example: 4 vCPUs of weight 4096 together on 4 CPUs, beside a task.
+/// The header's example: a VM of weight 4096 beside a task.
 #[test]
 fn a_heavy_vm_and_a_task_have_turns_of_the_same_age() {
     let slice = 3_000_000;
-    let turn = length(slice, 1, 4, 4);
-    assert_eq!(turn, 12_000_000);
-    assert_eq!(rates::age(rates::of(4096), turn), slice);
-    assert_eq!(rates::age(rates::of(OVB_WEIGHT_NICE_0), length(slice, 0, 1, 4)), slice);
+    assert_eq!(rates::age(rates::of(4096), slice), 750_000);
+    assert_eq!(rates::age(rates::of(4096), reach(slice, 4, 4)), slice);
+    assert_eq!(rates::age(rates::of(OVB_WEIGHT_NICE_0), slice), slice);
 }

@@ -127,7 +127,9 @@ impl World {
     fn before(&mut self, cpu: u32, op: Op) -> Option<Op> {
         let curr = self.cpus[cpu as usize].curr;
         match op {
-            Op::Sleep | Op::Spin | Op::PvYield(_) | Op::Resumed | Op::Yield | Op::Eoi(..) if curr == NONE => None,
+            Op::Sleep | Op::Spin | Op::PvYield(_) | Op::Resumed | Op::Yield | Op::Eoi(..) if curr == NONE => {
+                None
+            }
             Op::Eoi(task, ..) if task != curr => Some(op),
             Op::Sleep => {
                 let entry = &self.tasks[curr as usize];

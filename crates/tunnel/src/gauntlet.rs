@@ -542,7 +542,7 @@ fn yields_by_name(object: Option<Vec<u8>>) -> Result<Report> {
         setup.vm(name, 4, Pattern::KernelReceiver, |spec| spec.pv_yield = true);
     }
     let mut report = setup.run(200, 1200);
-    least_units(&mut report, "vm", 2200.0);
+    least_units(&mut report, "vm", 1600.0);
     Ok(report)
 }
 
@@ -664,7 +664,7 @@ fn no_memory(object: Option<Vec<u8>>) -> Result<Report> {
 /// Programs of several CPUs, interleaved at their calls.
 fn races(object: Option<Vec<u8>>) -> Result<Report> {
     let mut last = None;
-    for seed in 1..7 {
+    for seed in 1..13 {
         let interleave = [2, 8][seed as usize % 2];
         let host = Host { seed, interleave, cpus: 6, llcs: 2, ..Host::default() };
         let mut setup = Setup::new(object.clone(), host)?;

@@ -249,7 +249,7 @@ fn a15() -> Option<String> {
     };
     let (seen, unseen) = (units(false), units(true));
     // KVM learns of such an end at the receiver's next exit, and the sender goes on no sooner.
-    (unseen < 0.7 * seen).then(|| format!("{unseen:.0} round trips per second instead of {seen:.0}"))
+    (unseen < 0.65 * seen).then(|| format!("{unseen:.0} round trips per second instead of {seen:.0}"))
 }
 
 fn a16() -> Option<String> {

@@ -117,7 +117,7 @@ static bool is_passed_over(struct task_ctx *taskc, s32 cpu)
 	struct node_ctx *node = node_at(taskc->tenant);
 
 	return node && ovb_vtime_gap(node->time.vtime, taskc->queued_at) >
-			       PATIENCE_TURNS * aged_turn(&node->time, node, cpu);
+			       PATIENCE_TURNS * aged_slice(&node->time);
 }
 
 /* Runs the first of a queue, or a sibling that is worth more. */

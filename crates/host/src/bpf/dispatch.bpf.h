@@ -39,8 +39,7 @@ __noinline int rekey_first(u64 dsq)
 		later = taskc->ceiling;
 	/* Of tenants whose slices are booked one by one the place is exact to one of them. */
 	if (!ovb_vtime_before(taskc->key, later) ||
-	    (!node->together &&
-	     later - taskc->key < ovb_vtime_max(slice_ns, aged_slice(&node->time))))
+	    later - taskc->key < ovb_vtime_max(slice_ns, aged_slice(&node->time)))
 		return 0;
 	taskc->keyed_for = node->time.deadline;
 	taskc->key = later;

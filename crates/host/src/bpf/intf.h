@@ -6,7 +6,6 @@
 #define OVERBOOK_HOST_INTF_H
 
 #include "tiers.h"
-#include "together.h"
 
 /* Powers of two, as they serve as masks. */
 #define OVB_MAX_CPUS 1024
@@ -43,7 +42,6 @@ enum ovb_count {
 	OVB_COUNT_STEAL_LLC,
 	OVB_COUNT_BALANCE,
 	/* CPUs told that a VM's turn is over. */
-	OVB_COUNT_TURNS,
 	/* SCHED_IDLE tasks that had waited for so long that they went before others. */
 	OVB_COUNT_IDLE_OVERDUE,
 	/* sched_yield() without a target. */
@@ -73,10 +71,8 @@ struct ovb_vm_stats {
 	unsigned long long picked[OVB_TIERS];
 	/* Spins for which KVM found nobody to yield to. */
 	unsigned long long unheard;
-	/* The yielder went on spinning, as it has just been answered; or as nobody who could help
-	 * was queued, and the CPU is its VM's for this turn. */
+	/* The yielder went on spinning, as it has just been answered. */
 	unsigned long long awaited;
-	unsigned long long stayed;
 	/* Nobody of the VM was worth the CPU: it went to the next tenant. */
 	unsigned long long gave_up;
 	/* IPIs between vCPUs that were seen, and EOIs; and IPIs to a queued vCPU for which a CPU

@@ -19,8 +19,7 @@
  * The terms.
  *
  * - slice: what a task may run before others are asked again.
- * - turn: what a tenant may run before others go first: a slice; or, if a VM's turns end on all
- * CPUs together, one for each that it can use.
+ * - turn: what a tenant may run before others go first: a slice on one CPU.
  * - deadline: virtual time at which the tenant's turn ends; the earliest goes first.
  * - key: by which a task is queued: its tenant's deadline, and how far the task stands from it
  * among the members, at most two slices. A key whose tenant's turn has ended meanwhile is made anew
@@ -212,23 +211,24 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	struct task_ctx *taskc = task_ctx(p);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	s32 cpu = scx_bpf_task_cpu(p);
-	u64 now = scx_bpf_now();
+	u64 now = scx_bpf_now(), since;
 
 	if (!taskc || !cpuc)
 		return;
-	if (taskc->vm && taskc->queued_since) {
+	since = taskc->queued_since;
+	taskc->queued_since = 0;
+	vcpu_left_queue(taskc, true);
+	if (taskc->vm && since) {
 		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
 		if (stats)
-			stats->queued_ns += now - taskc->queued_since;
+			stats->queued_ns += now - since;
 		if (vcpuc)
-			vcpuc->stats.queued_ns += now - taskc->queued_since;
+			vcpuc->stats.queued_ns += now - since;
 	}
-	vcpu_left_queue(taskc, true);
-	if (taskc->queued_since)
+	if (since)
 		grant(taskc->tenant);
-	taskc->queued_since = 0;
 	taskc->running_since = now;
 	taskc->resumed_at = now;
 	taskc->yielded = false;
@@ -283,7 +283,6 @@ void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
 {
 	struct task_ctx *taskc = task_ctx(p);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
-	struct task_struct *first;
 	struct node_ctx *node;
 
 	if (!taskc || !cpuc)
@@ -302,11 +301,6 @@ void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
 	/* The tenant's next turn has begun meanwhile. */
 	cpuc->key += node->time.deadline - taskc->keyed_for;
 	taskc->keyed_for = node->time.deadline;
-	if (!node->together)
-		return;
-	first = __COMPAT_scx_bpf_dsq_peek(llc_dsq(llc_of(scx_bpf_task_cpu(p))));
-	if (first && ovb_vtime_before(first->scx.dsq_vtime + pool_at(0)->offset, cpuc->key))
-		scx_bpf_task_set_slice(p, 0);
 }
 
 void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)

@@ -146,6 +146,9 @@ static void end_wait(struct vm_ctx *vmc, u32 id)
 		mark(&known->at_work, id, true);
 		mark(&known->waiting, id, false);
 		mark(&known->awaited, id, true);
+		/* It may have been picked meanwhile. */
+		if (!taskc->queued_since)
+			mark(&known->at_work, id, false);
 	}
 	if (p)
 		bpf_task_release(p);

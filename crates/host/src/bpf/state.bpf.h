@@ -34,8 +34,6 @@ volatile u64 patience_ns = 10000000000;
 /* Whether IPIs are followed to their receivers, and for how long, ns. */
 volatile u32 relations = 1;
 volatile u64 window_ns = 50000000;
-/* enum ovb_turns; with its neighbours although it is zero. */
-volatile u32 turns SEC(".data") = OVB_TURNS_APART;
 
 /*
  * These may not; the lab's loader stretches them with its guests' times.
@@ -53,8 +51,6 @@ const volatile u64 idle_patience_ns = 1000000000;
 /* Two PAUSE exits no further apart than this are one spin: the hardware's window, an exit and some
  * room, ns. */
 const volatile u64 spin_gap_ns = 20000;
-/* How long a way of taking turns is tried, ns. */
-const volatile u64 trial_ns = 50000000;
 
 /* The probes, while they are attached, see every IPI, and every end of one. */
 const volatile bool sends_seen;

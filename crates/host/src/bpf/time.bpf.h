@@ -25,21 +25,12 @@ static u64 aged_slice(const struct tenant *tenant)
 	return ovb_age(tenant->rate, slice_ns);
 }
 
-/* Virtual time of a tenant's turn; NULL stands for a task by itself. */
-static u64 aged_turn(const struct tenant *tenant, const struct node_ctx *node, s32 cpu)
-{
-	u32 cpus = llc_cpus[bounded(llc_of(cpu), OVB_MAX_LLCS)];
-
-	return ovb_age(tenant->rate,
-		       node ? ovb_turn(slice_ns, node->together, node->nr_active, cpus) : slice_ns);
-}
-
 /* How far a tenant may rightly be from the level: as it gets by running on all its CPUs at once. */
 static u64 aged_reach(const struct tenant *tenant, const struct node_ctx *node, s32 cpu)
 {
 	u32 cpus = llc_cpus[bounded(llc_of(cpu), OVB_MAX_LLCS)];
 
-	return ovb_age(tenant->rate, ovb_turn(slice_ns, 1, node ? node->nr_active : 1, cpus));
+	return ovb_age(tenant->rate, ovb_reach(slice_ns, node ? node->nr_active : 1, cpus));
 }
 
 /* Preempted inside an RCU read section: the kernel notes it when it switches. (The depth itself
@@ -50,68 +41,11 @@ static bool in_rcu_section(const struct task_struct *p)
 	       p->rcu_read_unlock_special.b.blocked;
 }
 
-/* Whether anybody is queued where a CPU looks. */
-static bool has_waiters(s32 cpu)
-{
-	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
-	u64 pools = cpuc ? cpuc->pools : 0;
-	u32 i;
-
-	if (scx_bpf_dsq_nr_queued(llc_dsq(llc_of(cpu))) > 0 ||
-	    scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0)
-		return true;
-	bpf_for (i, 0, OVB_MAX_POOLS) {
-		if (!pools)
-			break;
-		if (scx_bpf_dsq_nr_queued(pool_dsq((u32)__builtin_ctzll(pools))) > 0)
-			return true;
-		pools &= pools - 1;
-	}
-	return false;
-}
-
-/* Tells the CPUs of this LLC that run a VM that its turn is over, if somebody waits there. */
-__noinline int end_turn_together(u32 tenant)
-{
-	u32 cpu, self = bpf_get_smp_processor_id(), llc = llc_of(self);
-
-	bpf_for (cpu, 0, nr_cpus) {
-		struct cpu_ctx *cpuc;
-
-		if (cpu == self || llc_of(cpu) != llc)
-			continue;
-		cpuc = cpu_ctx_of(cpu);
-		if (!cpuc || cpuc->tenant != tenant || !cpuc->vm || !has_waiters(cpu))
-			continue;
-		count(OVB_COUNT_TURNS);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	}
-	return 0;
-}
-
-/* A turn of a VM has ended. */
-static void vm_turn_over(u32 place, struct node_ctx *node)
-{
-	struct vm_ctx *vmc = vm_ctx(node->vm);
-	u32 way = turns;
-
-	if (!vmc)
-		return;
-	if (way == OVB_TURNS_AUTO)
-		way = ovb_together_step(&vmc->way, scx_bpf_now(), vmc->run_ns, vmc->spin_ns,
-					trial_ns);
-	if (node->together != way)
-		node->together = way;
-	if (way == OVB_TURNS_TOGETHER)
-		end_turn_together(place);
-}
-
 /* Books time of a node, or gives back what was booked too much; a turn that is over makes room for
  * the next. */
 __noinline int book(u32 place, s64 ns)
 {
 	struct node_ctx *node = node_at(place);
-	s32 cpu = bpf_get_smp_processor_id();
 	u64 deadline, vtime;
 
 	if (!node)
@@ -124,10 +58,9 @@ __noinline int book(u32 place, s64 ns)
 	vtime = ovb_age(node->time.rate, (u64)ns);
 	vtime += __sync_fetch_and_add(&node->time.vtime, vtime);
 	deadline = node->time.deadline;
-	if (!ovb_vtime_before(vtime, deadline) &&
-	    __sync_val_compare_and_swap(&node->time.deadline, deadline,
-					vtime + aged_turn(&node->time, node, cpu)) == deadline)
-		vm_turn_over(place, node);
+	if (!ovb_vtime_before(vtime, deadline))
+		__sync_val_compare_and_swap(&node->time.deadline, deadline,
+					    vtime + aged_slice(&node->time));
 	return 0;
 }
 
@@ -145,14 +78,14 @@ __noinline int settle(void)
 }
 
 /* Somebody of a tenant begins a slice here, and others wait. CPUs that pick at about the same time
- * would all pick the same tenant, and its vCPUs run together; if they shall not, the slice is
- * booked at once, and the next CPU picks another. */
+ * would all pick the same tenant, so the slice is booked at once, and the next CPU picks another.
+ */
 __noinline int grant(u32 tenant)
 {
 	struct node_ctx *node = node_at(tenant);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 
-	if (!node || !cpuc || node->together)
+	if (!node || !cpuc)
 		return 0;
 	if (cpuc->debtor != tenant) {
 		settle();
@@ -190,10 +123,6 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
 	if (taskc->vm) {
 		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
-		struct vm_ctx *vmc = vm_ctx(taskc->vm);
-
-		if (vmc)
-			__sync_fetch_and_add(&vmc->run_ns, used);
 
 		if (stats)
 			stats->run_ns += used;
@@ -208,10 +137,10 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
 static void place_tenant(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
 			 s32 cpu, u64 level, u64 offset, bool woken)
 {
-	u64 turn = aged_turn(tenant, node, cpu), vtime = tenant->vtime, deadline = tenant->deadline;
+	u64 turn = aged_slice(tenant), vtime = tenant->vtime, deadline = tenant->deadline;
 	bool slept = (woken || taskc->fresh) && (!node || node->nr_active <= 1);
 	u64 reach = aged_reach(tenant, node, cpu);
-	u64 floor = ovb_earliest(level, aged_slice(tenant), reach, slept) - offset;
+	u64 floor = ovb_earliest(level, turn, reach, slept) - offset;
 
 	if (!node && taskc->fresh)
 		vtime = tenant->vtime = level - offset;
@@ -233,8 +162,6 @@ static s64 bias_of(struct task_ctx *taskc, struct tenant *tenant, struct node_ct
 	s64 bias;
 
 	taskc->time = taskc->fresh ? clock : ovb_member_time(taskc->time, clock, slice, woken);
-	if (node->together && taskc->vm)
-		return 0;
 	/* Whatever else a VM has, QEMU's threads or vhost, goes before its vCPUs. */
 	if (node->vm && !taskc->vm)
 		return -(s64)aged_slice(tenant);
@@ -336,7 +263,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 
 	if (ovb_vtime_before(taskc->key, at))
 		at = taskc->key;
-	at += pool->offset - aged_turn(tenant, node, cpu);
+	at += pool->offset - aged_slice(tenant);
 	if (!cpuc)
 		return 0;
 	cpuc->level = ovb_vtime_max(cpuc->level, at);

@@ -35,8 +35,6 @@ struct node_ctx {
 	/* What of cpu.max is used up here, and its place among those that have one, plus one. */
 	u32 throttled;
 	u32 limited;
-	/* Whether the VM's turns end on all CPUs together. */
-	u32 together;
 	struct ovb_quota quota;
 };
 

@@ -42,10 +42,6 @@ struct vm_ctx {
 	u32 weight;
 	/* vCPU id from which the next choice begins. */
 	u32 next;
-	/* ns that the vCPUs ran, and that they spun; and what that says. */
-	u64 run_ns;
-	u64 spin_ns;
-	struct ovb_together way;
 	/* What is known of its vCPUs, 64 at a time. */
 	struct ovb_siblings known[MASK_WORDS];
 	/* Threads, and places in `vcpus` plus one, by vCPU id. */

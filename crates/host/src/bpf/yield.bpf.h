@@ -22,7 +22,6 @@ static void book_spin(struct task_ctx *taskc, struct vm_ctx *vmc, u64 now)
 		vcpuc->stats.spins++;
 	if (now - since >= spin_gap_ns)
 		return;
-	__sync_fetch_and_add(&vmc->spin_ns, now - since);
 	if (stats)
 		stats->spin_ns += now - since;
 	if (vcpuc)
@@ -115,20 +114,10 @@ static u32 look_at_wait(struct task_ctx *taskc)
 	return found;
 }
 
-/* Whether a VM's turns are its own on all CPUs. */
-static bool is_together(const struct vm_ctx *vmc)
-{
-	struct node_ctx *node = node_at(vmc->node);
-
-	return node && node->together;
-}
-
 /* A queued sibling that spun so long ago that it may have got what it waited for, by its id plus
- * one; 0 if there is none among the next few. Where the CPU is the VM's for this turn, a try costs
- * nobody else anything. */
+ * one; 0 if there is none among the next few. */
 static u32 stale_waiter(struct vm_ctx *vmc, u64 now)
 {
-	s64 stale = (s64)(is_together(vmc) ? stale_ns / 8 : stale_ns);
 	u32 id = vmc->next, i;
 
 	for (i = 0; i < TRIES; i++, id++) {
@@ -143,7 +132,7 @@ static u32 stale_waiter(struct vm_ctx *vmc, u64 now)
 		if (!p)
 			continue;
 		taskc = task_ctx(p);
-		waited = taskc && (s64)(now - taskc->spun_at) > stale;
+		waited = taskc && (s64)(now - taskc->spun_at) > (s64)stale_ns;
 		bpf_task_release(p);
 		if (waited)
 			return id + 1;
@@ -196,10 +185,6 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 		cpuc->goes_on = fromc->vm;
 		cpuc->goes_on_with = with;
 		cpuc->leaver = from->pid;
-	} else if (is_together(vmc)) {
-		/* The others run, or wait as this one does. */
-		stats->stayed++;
-		return true;
 	} else {
 		fromc->gave_up = true;
 		stats->gave_up++;
@@ -239,7 +224,6 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 	struct task_ctx *prevc;
 	struct vcpu_ctx *vcpuc;
 	struct vm_ctx *vmc;
-	struct node_ctx *node;
 
 	cpuc->goes_on = 0;
 	if (!vm || !prev || prev->pid != cpuc->leaver)
@@ -248,9 +232,7 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 	vmc = vm_ctx(vm);
 	if (!prevc || !vmc)
 		return false;
-	node = node_at(vmc->node);
-	if (node && node->together ? node->time.deadline != prevc->keyed_for
-				   : (s64)(cpuc->until - scx_bpf_now()) < (s64)(slice_ns / 8))
+	if ((s64)(cpuc->until - scx_bpf_now()) < (s64)(slice_ns / 8))
 		return false;
 	id = cpuc->goes_on_with;
 	if (!id)

@@ -140,13 +140,13 @@ pub const MUTANTS: &[Mutant] = &[
         "\treturn ovb_rate_ratio(OVB_WEIGHT_NICE_0, OVB_WEIGHT_NICE_0);",
     ),
     mutant("levels that stand still", "time.bpf.h", "\tcpuc->level = ovb_vtime_max(cpuc->level, at);\n", ""),
-    Mutant {
-        name: "no turn after the first",
-        file: "time.bpf.h",
-        find: "\t\tvm_turn_over(place, node);",
-        put: "\t\t;",
-        missed: Some("turns end together in no trial but by trial and error"),
-    },
+    mutant(
+        "a tenant's members at one place",
+        "turn.h",
+        "(OVB_AHEAD_SLICES + 2 * (ovb_u64)members)",
+        "(OVB_AHEAD_SLICES + 2)",
+    ),
+    mutant("yields by name unheard", "yield.bpf.h", "if (spins_seen && !fromc->spin_open)", "if (0)"),
     Mutant {
         name: "a VM that is found twice",
         file: "vm.bpf.h",
@@ -229,8 +229,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "everybody has been answered",
         "yield.bpf.h",
-        "\tif (look_at_wait(fromc) == ANSWERED) {",
-        "\tif (look_at_wait(fromc) != 99) {",
+        "\tif (!with && look_at_wait(fromc) == ANSWERED) {",
+        "\tif (!with && look_at_wait(fromc) != 99) {",
     ),
     mutant("nobody is preempted", "wake.bpf.h", "\tscx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);\n}", "\t;\n}"),
     Mutant {
@@ -312,7 +312,13 @@ pub const MUTANTS: &[Mutant] = &[
         "\treturn false;",
     ),
     mutant("who sleeps is still counted", "main.bpf.c", "\tcount_in(taskc, 0, 0);\n", ""),
-    mutant("marks that stay", "main.bpf.c", "\tvcpu_left_queue(taskc, false);\n", ""),
+    Mutant {
+        name: "marks that stay",
+        file: "main.bpf.c",
+        find: "\tvcpu_left_queue(taskc, false);\n",
+        put: "",
+        missed: Some("who sleeps has run before, and was marked as queued no more then"),
+    },
     mutant(
         "times that are not charged",
         "main.bpf.c",
