@@ -48,7 +48,12 @@ pub fn run() -> Result<()> {
     print("as a guest (`overbook guest`)", &guest())?;
     print("for measurements (`overbook lab`, `bench`)", &lab())?;
     if failed > 0 {
-        bail!("{failed} of the things that every scheduler here needs are missing: see the lines with `no`");
+        let are = if failed == 1 {
+            "thing that every scheduler here needs is"
+        } else {
+            "things that every scheduler here needs are"
+        };
+        bail!("{failed} {are} missing: see the lines with `no`");
     }
     Ok(())
 }

@@ -4,6 +4,7 @@
 
 use anyhow::{Context, Result, anyhow};
 use clap::Command;
+use clap::error::ErrorKind;
 use overbook_host::values::complaint;
 use std::ffi::OsString;
 use std::path::Path;
@@ -86,6 +87,10 @@ fn options(text: &str, command: &str, program: Command) -> Result<Vec<String>, M
     for (name, table) in tables.get_ref() {
         let here = line(name.span().start);
         let name = name.get_ref().as_ref();
+        if !COMMANDS.contains(&name) && !matches!(table.get_ref(), DeValue::Table(_)) {
+            let what = format!("{name} stands above all tables: write [host] or [guest] in a line before it");
+            return Err((here, what));
+        }
         if !COMMANDS.contains(&name) {
             let what = format!("[{name}] is no command with defaults: there are {}", COMMANDS.join(" and "));
             return Err((here, what));
@@ -127,7 +132,10 @@ fn fits(option: Option<&str>, key: &str, command: &str, program: &Command) -> Re
         // Switched off, but known.
         None => vec![name, command.into(), format!("--{key}")],
     };
-    program.clone().try_get_matches_from(words).map(drop).map_err(|why| complaint(&why))
+    program.clone().try_get_matches_from(words).map(drop).map_err(|why| match why.kind() {
+        ErrorKind::TooManyValues => format!("{key} takes no value: write `{key} = true`, or false"),
+        _ => complaint(&why),
+    })
 }
 
 fn word(value: &Spanned<DeValue>) -> Result<String, String> {
@@ -171,6 +179,8 @@ mod tests {
             ("[host]\ncosts = { y = 1 }\n", 2, "is no value of an option"),
             ("[host]\n\nx = \n", 3, ""),
             ("host = 1\n", 1, "host is no table"),
+            ("slice-us = 3000\n", 1, "write [host] or [guest] in a line before it"),
+            ("[host]\ncosts = \"yes\"\n", 2, "costs takes no value: write `costs = true`, or false"),
             ("[host]\ncosts = true\n# a word\nslice_us = 3000\n", 4, "did you mean --slice-us?"),
             ("[host]\nnonsense = 1\n", 2, "unexpected argument '--nonsense' found"),
             ("[host]\nnonsense = false\n", 2, "unexpected argument '--nonsense' found"),
