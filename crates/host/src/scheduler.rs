@@ -92,6 +92,7 @@ impl<'a> Scheduler<'a> {
             &mut rodata.preempt_margin_ns,
             &mut rodata.protect_ns,
             &mut rodata.stale_ns,
+            &mut rodata.window_ns,
             &mut rodata.idle_patience_ns,
             &mut rodata.spin_gap_ns,
         ] {
@@ -102,7 +103,6 @@ impl<'a> Scheduler<'a> {
         rodata.spin_gap_ns = rodata.spin_gap_ns.max(least);
         let visible = Visibility::detect();
         rodata.sends_seen = visible.all_sends();
-        rodata.ends_seen = visible == Visibility::All;
         // These are queued like all others; by itself the kernel would give them 20 ms and put them before others.
         skel.struct_ops.overbook_ops_mut().flags |=
             *compat::SCX_OPS_ENQ_EXITING | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;
@@ -162,7 +162,6 @@ impl<'a> Scheduler<'a> {
         // Not stretched: it is the kernel's watchdog that must not lose its own patience.
         data.patience_ns = settings.patience_ms * 1_000_000;
         data.relations = settings.relations.is_on().into();
-        data.window_ns = ns(settings.window_us);
         self.settings = settings.clone();
         log::info!("{settings}");
         Ok(())

@@ -41,9 +41,6 @@ pub struct Settings {
     /// Whether the receivers of vCPUs' IPIs are known, by probes on KVM
     #[arg(long, value_enum, default_value = "on")]
     pub relations: Switch,
-    /// Age at which an IPI that nobody has been seen to handle is forgotten, in µs
-    #[arg(long, default_value_t = 50_000, value_parser = number(100u64, 10_000_000))]
-    pub window_us: u64,
 }
 
 impl Settings {
@@ -169,7 +166,7 @@ mod tests {
     #[test]
     fn what_is_in_force_is_what_set_takes() {
         let text = defaults().to_string();
-        assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on window-us=50000");
+        assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on");
         assert_eq!(defaults().with(&changes(&text).unwrap()).unwrap(), defaults());
         assert_eq!(Settings::keys().len(), text.split(' ').count());
     }
@@ -177,8 +174,8 @@ mod tests {
     #[test]
     fn changes_leave_the_rest_as_it_is() {
         let once = defaults().with(&changes("slice-us=2000 relations=off").unwrap()).unwrap();
-        let twice = once.with(&changes("window-us=100").unwrap()).unwrap();
-        assert_eq!(twice, Settings { slice_us: 2000, relations: Switch::Off, window_us: 100, ..defaults() });
+        let twice = once.with(&changes("patience-ms=100").unwrap()).unwrap();
+        assert_eq!(twice, Settings { slice_us: 2000, relations: Switch::Off, patience_ms: 100 });
         // Of two for one key, the later one counts.
         assert_eq!(defaults().with(&changes("slice-us=200 slice-us=300").unwrap()).unwrap().slice_us, 300);
     }

@@ -100,7 +100,6 @@ counters! {
         same_queue: "asked ones whose target was in the queue of the yielder's CPU",
         other_queue: "asked ones whose target was in another queue",
         unheard: "spins for which KVM found nobody to yield to",
-        awaited: "spinners that went on, as the receiver of their IPI has just handled it",
         gave_up: "spinners whose CPU went to others, since nobody of the VM who could help was queued",
         ipis: "IPIs between vCPUs that were seen",
         eois: "ends of interrupts that were seen",
@@ -287,7 +286,7 @@ impl VmStats {
         writeln!(
             to,
             "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued, {:.3} s spun; yields {} \
-             delivered {} gave up {}; unheard {} awaited {}; IPIs {} urgent {}",
+             delivered {} gave up {}; unheard {}; IPIs {} urgent {}",
             self.name,
             s(self.run_ns),
             self.run_ns * 100 / wanted_ns,
@@ -297,7 +296,6 @@ impl VmStats {
             self.delivered,
             self.gave_up,
             self.unheard,
-            self.awaited,
             self.ipis,
             self.urgent
         )?;

@@ -226,7 +226,7 @@ mod tests {
         let files = generated("completions");
         assert_eq!(files.len(), 3);
         for (name, text) in files {
-            assert!(text.contains("window-us") && text.contains("kernels"), "{name}");
+            assert!(text.contains("patience-ms") && text.contains("kernels"), "{name}");
             for word in ["__vm", "guest-keeper", "subcmd__help", "generate"] {
                 assert!(!text.contains(word), "{name} offers {word}");
             }

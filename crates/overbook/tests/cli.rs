@@ -36,7 +36,7 @@ fn values_are_refused_in_words() {
         // Whether a scheduler runs or not.
         (&["host", "--set", "slice-us"], "KEY=VALUE belongs here, as in slice-us=3000"),
         (&["host", "--set", "slice-us=1"], "a number from 100 to 100000 belongs here"),
-        (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations, window-us"),
+        (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations"),
         (&["host", "--set", "relations=full"], "there are on, off"),
     ] {
         let said = refusal(arguments);

@@ -3,67 +3,25 @@
 
 use crate::ffi;
 
-pub use ffi::{
-    OVB_RELATION_MANY, OVB_RELATION_SLOTS, OVB_WINDOW_NS, ovb_inbox as Inbox, ovb_ipi_slot as IpiSlot,
-    ovb_relation as Relation, ovb_relations as Relations,
-};
+pub use ffi::{OVB_SENT_MANY, ovb_ipi_slot as IpiSlot, ovb_sent as Sent};
 
-/// What a receiver's local APIC says of a vector (`enum ovb_apic_state`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Apic {
-    /// It cannot be read.
-    Unknown,
-    /// Handled.
-    Idle,
-    /// Requested or in service.
-    Pending,
-}
-
-impl Relations {
+impl Sent {
     /// Notes an IPI.
-    pub fn send(&mut self, receiver: u32, vector: u32, now: u64, window: u64) {
+    pub fn send(&mut self, receiver: u32, now: u64, window: u64) {
         // SAFETY: the reference is valid for the call, and nothing is kept.
-        unsafe { ffi::ovb_relations_send(self, receiver, vector, now, window) }
+        unsafe { ffi::ovb_sent_to(self, receiver, now, window) }
+    }
+
+    /// A receiver has ended an interrupt; whether it was the last that the sender waited for.
+    pub fn answered(&mut self, receiver: u32) -> bool {
+        // SAFETY: as above.
+        unsafe { ffi::ovb_sent_answered(self, receiver) != 0 }
     }
 
     /// Forgets everything.
     pub fn reset(&mut self) {
         // SAFETY: as above.
-        unsafe { ffi::ovb_relations_reset(self) }
-    }
-}
-
-/// Whether something of time `at` is no older than `window`.
-pub fn within(at: u64, now: u64, window: u64) -> bool {
-    // SAFETY: a pure function.
-    unsafe { ffi::ovb_within(at, now, window) != 0 }
-}
-
-impl Relation {
-    /// Whether the sender still waits for this receiver.
-    pub fn open(&self, now: u64, window: u64, apic: Apic, ended: bool) -> bool {
-        // SAFETY: as above.
-        unsafe { ffi::ovb_relation_open(self, now, window, apic as u32, ended.into()) != 0 }
-    }
-}
-
-impl Inbox {
-    /// The receiver's side of an IPI.
-    pub fn sent(&mut self, vector: u32) {
-        // SAFETY: as above.
-        unsafe { ffi::ovb_inbox_sent(self, vector) }
-    }
-
-    /// The receiver ends an interrupt.
-    pub fn end(&mut self, vector: u32, now: u64) {
-        // SAFETY: as above.
-        unsafe { ffi::ovb_inbox_ended(self, vector, now) }
-    }
-
-    /// Whether an interrupt of this vector has ended since.
-    pub fn has_ended(&self, vector: u32, sent_at: u64) -> bool {
-        // SAFETY: as above.
-        unsafe { ffi::ovb_inbox_has_ended(self, vector, sent_at) != 0 }
+        unsafe { ffi::ovb_sent_reset(self) }
     }
 }
 

@@ -8,7 +8,6 @@
 
 void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic);
 void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
-void glue_set_pv_eoi(void *seen, bool pending);
 void *glue_apic(void *seen);
 void *glue_program(const char *name);
 struct sched_ext_ops *tun_ops(void);
@@ -39,12 +38,6 @@ void glue_set_preempted(void *seen, bool preempted, bool in_kernel)
 
 	vcpu->preempted = preempted;
 	vcpu->arch.preempted_in_kernel = in_kernel;
-}
-
-/* The guest may end the interrupt that it handles in its own memory. */
-void glue_set_pv_eoi(void *seen, bool pending)
-{
-	((struct kvm_vcpu___ovb *)seen)->arch.apic_attention = pending << KVM_APIC_PV_EOI_PENDING;
 }
 
 void *glue_apic(void *seen)

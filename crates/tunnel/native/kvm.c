@@ -141,7 +141,7 @@ void tun_accept_irq(u32 cpu, u32 id, u32 vector, bool device)
 }
 
 /* The running vCPU takes what is requested: the highest vector, 0 if none. */
-u32 tun_take_irq(u32 id, bool pv_eoi)
+u32 tun_take_irq(u32 id)
 {
 	struct tun_vcpu *vcpu = tasks[id]->vcpu;
 	s32 i;
@@ -154,7 +154,6 @@ u32 tun_take_irq(u32 id, bool pv_eoi)
 
 			vcpu->apic[IRR + 4 * i] &= ~(1u << bit);
 			vcpu->apic[ISR + 4 * i] |= 1u << bit;
-			glue_set_pv_eoi(vcpu->seen, pv_eoi);
 			return 32 * i + bit;
 		}
 	}
@@ -174,7 +173,6 @@ void tun_eoi(u32 cpu, u32 id, u32 vector, bool told)
 
 	tun_set_cpu(cpu);
 	vcpu->apic[ISR + vector / 32 * 4] &= ~(1u << (vector & 31));
-	glue_set_pv_eoi(vcpu->seen, false);
 	if (told)
 		trace("irq_ended", (u64)glue_apic(vcpu->seen), vector, 0, 0);
 }

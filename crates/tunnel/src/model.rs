@@ -265,7 +265,7 @@ functions! {
     new_vcpu(usize, u32);
     vcpu_mode(u32, bool, bool);
     accept_irq(u32, u32, u32, bool);
-    take_irq(u32, bool) -> u32;
+    take_irq(u32) -> u32;
     has_irq(u32) -> bool;
     eoi(u32, u32, u32, bool);
     timer_generation(usize) -> u32;
@@ -541,8 +541,8 @@ impl Model {
         vcpu_mode(task: u32, in_kernel: bool, halted: bool);
         /// An interrupt for a vCPU, of a device or of whoever runs there.
         accept_irq(cpu: u32, task: u32, vector: u32, device: bool);
-        /// The running vCPU takes an interrupt: its vector, 0 if none. It may end it without telling.
-        take_irq(task: u32, pv_eoi: bool) -> u32;
+        /// The running vCPU takes an interrupt: its vector, 0 if none.
+        take_irq(task: u32) -> u32;
         /// Whether a vCPU has one to take.
         has_irq(task: u32) -> bool;
         /// The running vCPU ends an interrupt, and KVM is told.

@@ -86,7 +86,7 @@ impl World {
             return false;
         }
         if self.model.has_irq(task) {
-            let vector = self.model.take_irq(task, self.vms[vm].spec.pv_eoi);
+            let vector = self.model.take_irq(task);
             let handler_ns = self.vms[vm].spec.critical_ns.max(1000);
             let vcpu = &mut self.vms[vm].vcpus[nth];
             vcpu.handling = std::mem::take(&mut vcpu.inbox);

@@ -41,7 +41,6 @@ enum ovb_count {
 	 * waited for longer there. */
 	OVB_COUNT_STEAL_LLC,
 	OVB_COUNT_BALANCE,
-	/* CPUs told that a VM's turn is over. */
 	/* SCHED_IDLE tasks that had waited for so long that they went before others. */
 	OVB_COUNT_IDLE_OVERDUE,
 	/* sched_yield() without a target. */
@@ -71,8 +70,6 @@ struct ovb_vm_stats {
 	unsigned long long picked[OVB_TIERS];
 	/* Spins for which KVM found nobody to yield to. */
 	unsigned long long unheard;
-	/* The yielder went on spinning, as it has just been answered. */
-	unsigned long long awaited;
 	/* Nobody of the VM was worth the CPU: it went to the next tenant. */
 	unsigned long long gave_up;
 	/* IPIs between vCPUs that were seen, and EOIs; and IPIs to a queued vCPU for which a CPU

@@ -7,7 +7,6 @@
 #ifndef OVERBOOK_KVM_BPF_H
 #define OVERBOOK_KVM_BPF_H
 
-#include "relations.h"
 #include "state.bpf.h"
 
 /* Declared by hand, as little as is used, and relocated: vmlinux.h knows neither kvm nor preempt
@@ -28,7 +27,6 @@ struct kvm_lapic___ovb {
 
 struct kvm_vcpu_arch___ovb {
 	struct kvm_lapic___ovb *apic;
-	unsigned long apic_attention;
 	bool preempted_in_kernel;
 } __attribute__((preserve_access_index));
 
@@ -55,8 +53,7 @@ struct vcpu_vmx___ovb {
 	struct pi_desc___ovb pi_desc;
 } __attribute__((preserve_access_index));
 
-/* In-service and interrupt request registers: eight words of 32 bits, 16 bytes apart. */
-#define APIC_ISR   0x100
+/* The interrupt request register: eight words of 32 bits, 16 bytes apart. */
 #define APIC_IRR   0x200
 #define APIC_WORDS 8
 
@@ -88,85 +85,30 @@ static void *posted(struct kvm_vcpu___ovb *vcpu)
 	return NULL;
 }
 
-/* Where a vCPU's interrupts can be seen. */
-struct interrupts {
-	/* Registers of its local APIC. */
-	void *regs;
-	/* Its posted interrupts; NULL on AMD. */
-	void *pir;
-};
-
-/* False if nothing can be seen. */
-static __always_inline bool see_interrupts(struct task_struct *p, struct interrupts *seen)
+/* Whether the vCPU of a thread has an interrupt to take as soon as it runs. */
+static bool has_pending_interrupt(struct task_struct *p)
 {
 	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
+	u32 irr[4 * APIC_WORDS] = {}, pending = 0, i;
 	struct kvm_lapic___ovb *apic;
+	u64 pir[4] = {};
+	void *regs;
 
 	/* Without the kvm module none of these exists, and the verifier must see for each that what
 	 * reads it is never reached. */
 	if (!bpf_core_field_exists(vcpu->arch.apic) ||
 	    !bpf_core_field_exists(((struct kvm_lapic___ovb *)0)->regs))
 		return false;
-	if (!vcpu)
+	apic = vcpu ? BPF_CORE_READ(vcpu, arch.apic) : NULL;
+	regs = apic ? BPF_CORE_READ(apic, regs) : NULL;
+	if (!regs)
 		return false;
-	apic = BPF_CORE_READ(vcpu, arch.apic);
-	if (!apic)
-		return false;
-	seen->regs = BPF_CORE_READ(apic, regs);
-	seen->pir = posted(vcpu);
-	return seen->regs;
-}
-
-/* Whether the vCPU of a thread has an interrupt to take as soon as it runs. */
-static bool has_pending_interrupt(struct task_struct *p)
-{
-	struct interrupts seen = {};
-	u32 irr[4 * APIC_WORDS] = {}, pending = 0, i;
-	u64 pir[4] = {};
-
-	if (!see_interrupts(p, &seen))
-		return false;
-	bpf_probe_read_kernel(irr, sizeof(irr), seen.regs + APIC_IRR);
+	bpf_probe_read_kernel(irr, sizeof(irr), regs + APIC_IRR);
 	for (i = 0; i < APIC_WORDS; i++)
 		pending |= irr[4 * i];
-	if (seen.pir)
-		bpf_probe_read_kernel(pir, sizeof(pir), seen.pir);
+	if (posted(vcpu))
+		bpf_probe_read_kernel(pir, sizeof(pir), posted(vcpu));
 	return pending || pir[0] | pir[1] | pir[2] | pir[3];
-}
-
-/* arch/x86/include/asm/kvm_host.h: bits of apic_attention. */
-#define KVM_APIC_PV_EOI_PENDING 1
-
-/* Whether a vCPU may end the interrupt that it handles without telling KVM. */
-static bool ends_unseen(struct task_struct *p)
-{
-	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
-
-	if (!vcpu || !bpf_core_field_exists(vcpu->arch.apic_attention))
-		return false;
-	return BPF_CORE_READ(vcpu, arch.apic_attention) >> KVM_APIC_PV_EOI_PENDING & 1;
-}
-
-/* What the local APIC says of a vector; see enum ovb_apic_state. */
-static u32 apic_state(struct task_struct *p, u32 vector)
-{
-	u32 index = vector / 32 & 7, bit = 1u << (vector & 31), word;
-	struct interrupts seen = {};
-
-	if (!see_interrupts(p, &seen))
-		return OVB_APIC_UNKNOWN;
-	if (seen.pir && !bpf_probe_read_kernel(&word, sizeof(word), seen.pir + index * 4) &&
-	    word & bit)
-		return OVB_APIC_PENDING;
-	if (bpf_probe_read_kernel(&word, sizeof(word), seen.regs + APIC_IRR + index * 16))
-		return OVB_APIC_UNKNOWN;
-	if (word & bit)
-		return OVB_APIC_PENDING;
-	if (bpf_probe_read_kernel(&word, sizeof(word), seen.regs + APIC_ISR + index * 16))
-		return OVB_APIC_UNKNOWN;
-	/* A guest may end it in its own memory; KVM learns of that later. Nobody knows then, and
-	 * who has taken an interrupt is mostly done with it. */
-	return word & bit && !ends_unseen(p) ? OVB_APIC_PENDING : OVB_APIC_IDLE;
 }
 
 /* Whether a vCPU was preempted in the guest's kernel. */

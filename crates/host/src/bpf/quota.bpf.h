@@ -25,12 +25,7 @@ struct refill_timer {
 	struct bpf_timer timer;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct refill_timer);
-} refill_timers SEC(".maps");
+TABLE(ARRAY, refill_timers, struct refill_timer, 1);
 
 /* Whether a group, or one above it, has used its cpu.max. */
 __noinline u32 is_throttled(u32 place)

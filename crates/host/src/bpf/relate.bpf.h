@@ -63,12 +63,12 @@ __noinline int look_for_cpu(u32 pid)
 }
 
 /* An IPI of the vCPU that runs here to a sibling. */
-static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver, u32 vector)
+static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver)
 {
 	struct vcpu_ctx *from = own_vcpu_ctx(senderc), *to;
 	struct ovb_vm_stats *stats;
 	struct ovb_siblings *known;
-	u64 now = scx_bpf_now(), bit;
+	u64 bit;
 
 	if (!from || receiver >= OVB_MAX_VCPUS || receiver == senderc->vcpu - 1)
 		return;
@@ -78,8 +78,8 @@ static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver,
 	stats = vm_stats(senderc->vm);
 	if (stats)
 		stats->ipis++;
-	ovb_relations_send(&from->sent, receiver, vector, now, window_ns);
-	ovb_inbox_sent(&to->inbox, vector);
+	ovb_sent_to(&from->sent, receiver, scx_bpf_now(), window_ns);
+	mark(&to->from[bounded((senderc->vcpu - 1) / 64, MASK_WORDS)], senderc->vcpu - 1, true);
 	known = siblings_of(vmc, receiver);
 	bit = 1ull << (receiver & 63);
 	if (known->interrupted & bit)
@@ -106,9 +106,9 @@ int BPF_PROG(irq_accepted, u32 apicid, u16 delivery_mode, u16 trigger_mode, u8 v
 		struct vcpu_ctx *to = vcpu_ctx(vmc, apicid);
 
 		if (to)
-			ovb_relations_reset(&to->sent);
+			ovb_sent_reset(&to->sent);
 	} else if (delivery_mode == APIC_DM_FIXED) {
-		ipi_sent(taskc, vmc, apicid, vector);
+		ipi_sent(taskc, vmc, apicid);
 	}
 	return 0;
 }
@@ -127,11 +127,11 @@ int BPF_PROG(ipi_incomplete, u32 vcpu, u32 icrh, u32 icrl, u32 id, u32 index)
 	vmc = enlist(p, taskc);
 	/* Logical destinations and shorthands are not followed. */
 	if (vmc && taskc->vcpu && !(icrl & (APIC_SHORTHAND | 1 << 11)))
-		ipi_sent(taskc, vmc, receiver, icrl & 0xff);
+		ipi_sent(taskc, vmc, receiver);
 	return 0;
 }
 
-/* So many of the siblings that wait are looked at for one that waits for an answer. */
+/* So many of those who wait for an answer are told of it, of 64 each. */
 #define SENDERS 4
 
 /* A queued vCPU need not wait any longer: it is at work. */
@@ -154,60 +154,38 @@ static void end_wait(struct vm_ctx *vmc, u32 id)
 		bpf_task_release(p);
 }
 
-/* A vCPU has handled an interrupt: who waits for that alone has been answered. If one of them had
- * left its CPU to this vCPU, it has it back. */
-__noinline int answer_senders(u32 vm, u32 receiver, u32 vector)
+/* A receiver has ended an interrupt: one of its senders waits for nobody any more, if this was the
+ * last. If it had left this CPU to the receiver, it has it back. */
+__noinline int answer(u32 vm, u32 sender, u32 receiver)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
-	u32 i, slot, id = 0, open, mine;
+	struct vcpu_ctx *vcpuc = vmc ? vcpu_ctx(vmc, sender) : NULL;
 
-	if (!vmc || !cpuc)
+	if (!vcpuc || !cpuc || !ovb_sent_answered(&vcpuc->sent, receiver) ||
+	    !(siblings_of(vmc, sender)->waiting >> (sender & 63) & 1))
 		return 0;
-	bpf_for (i, 0, SENDERS) {
-		struct vcpu_ctx *sender;
-
-		id = next_of_tier(vmc, OVB_TIER_WAITING, bounded(id, OVB_MAX_VCPUS));
-		if (id >= OVB_MAX_VCPUS)
-			break;
-		sender = vcpu_ctx(vmc, id);
-		open = mine = 0;
-		for (slot = 0; sender && slot < OVB_RELATION_SLOTS; slot++) {
-			struct ovb_relation *sent = &sender->sent.slot[slot];
-
-			if (!sent->used)
-				continue;
-			if (sent->receiver == receiver && sent->vector == vector) {
-				sent->used = 0;
-				mine++;
-			} else {
-				open++;
-			}
-		}
-		if (mine && !open) {
-			end_wait(vmc, id);
-			if (cpuc->lender == id + 1) {
-				cpuc->goes_on = vm;
-				cpuc->goes_on_with = id + 1;
-				cpuc->leaver = bpf_get_current_task_btf()->pid;
-				scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
-			} else {
-				look_for_cpu(vmc->pids[bounded(id, OVB_MAX_VCPUS)]);
-			}
-		}
-		id++;
+	end_wait(vmc, sender);
+	if (cpuc->lender == sender + 1) {
+		cpuc->goes_on = vm;
+		cpuc->goes_on_with = sender + 1;
+		cpuc->leaver = bpf_get_current_task_btf()->pid;
+		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+	} else {
+		look_for_cpu(vmc->pids[bounded(sender, OVB_MAX_VCPUS)]);
 	}
 	return 0;
 }
 
 /* The running vCPU has ended an interrupt. */
-__noinline int interrupt_ended(u32 vector)
+__noinline int interrupt_ended(void)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_ctx *taskc = task_ctx(p);
 	struct ovb_vm_stats *stats;
 	struct vcpu_ctx *self;
 	struct vm_ctx *vmc;
+	u32 i, j;
 
 	if (!taskc || !taskc->vcpu || !relations)
 		return 0;
@@ -219,22 +197,33 @@ __noinline int interrupt_ended(u32 vector)
 	stats = vm_stats(taskc->vm);
 	if (stats)
 		stats->eois++;
-	ovb_inbox_ended(&self->inbox, vector, scx_bpf_now());
-	answer_senders(taskc->vm, taskc->vcpu - 1, vector);
+	for (i = 0; i < MASK_WORDS; i++) {
+		u64 from = self->from[i];
+
+		if (!from)
+			continue;
+		__sync_fetch_and_and(&self->from[i], ~from);
+		bpf_for (j, 0, SENDERS) {
+			if (!from)
+				break;
+			answer(taskc->vm, i * 64 + (u32)__builtin_ctzll(from), taskc->vcpu - 1);
+			from &= from - 1;
+		}
+	}
 	return 0;
 }
 
 SEC("?tp_btf/kvm_eoi")
 int BPF_PROG(irq_ended, struct kvm_lapic___ovb *apic, int vector)
 {
-	return interrupt_ended(vector);
+	return interrupt_ended();
 }
 
 /* One that the guest had ended in its own memory; KVM sees so at the next exit. */
 SEC("?tp_btf/kvm_pv_eoi")
 int BPF_PROG(irq_ended_unseen, struct kvm_lapic___ovb *apic, int vector)
 {
-	return interrupt_ended(vector);
+	return interrupt_ended();
 }
 
 #endif

@@ -12,6 +12,15 @@
 /* include/uapi/linux/sched.h */
 #define SCHED_IDLE 5
 
+/* A table of `entries`, found by place. */
+#define TABLE(kind, name, entry, entries)          \
+	struct {                                   \
+		__uint(type, BPF_MAP_TYPE_##kind); \
+		__uint(max_entries, entries);      \
+		__type(key, u32);                  \
+		__type(value, entry);              \
+	} name SEC(".maps")
+
 /* Set by the loader. */
 const volatile u32 nr_cpus = 1;
 const volatile u32 nr_llcs = 1;
@@ -31,9 +40,8 @@ volatile u64 slice_ns = 3000000;
 /* A task, other than SCHED_IDLE ones, that has been queued for this long goes before others, ns; 0:
  * none. */
 volatile u64 patience_ns = 10000000000;
-/* Whether IPIs are followed to their receivers, and for how long, ns. */
+/* Whether IPIs are followed to their receivers. */
 volatile u32 relations = 1;
-volatile u64 window_ns = 50000000;
 
 /*
  * These may not; the lab's loader stretches them with its guests' times.
@@ -46,15 +54,16 @@ const volatile u64 preempt_margin_ns = 500000;
 const volatile u64 protect_ns = 3000000;
 /* A queued vCPU that had spun this long ago may have got what it waited for, ns. */
 const volatile u64 stale_ns = 1000000;
+/* Ends of IPIs that were sent so long ago are not waited for any more, ns. */
+const volatile u64 window_ns = 50000000;
 /* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
 const volatile u64 idle_patience_ns = 1000000000;
 /* Two PAUSE exits no further apart than this are one spin: the hardware's window, an exit and some
  * room, ns. */
 const volatile u64 spin_gap_ns = 20000;
 
-/* The probes, while they are attached, see every IPI, and every end of one. */
+/* The probes, while they are attached, see every IPI. */
 const volatile bool sends_seen;
-const volatile bool ends_seen;
 /* Every PAUSE exit is seen, so a yield without one is the guest's own. */
 volatile u32 spins_seen SEC(".data");
 
@@ -181,12 +190,7 @@ struct cpu_ctx {
 	u64 counts[OVB_COUNTS];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct cpu_ctx);
-} cpu_ctxs SEC(".maps");
+TABLE(PERCPU_ARRAY, cpu_ctxs, struct cpu_ctx, 1);
 
 /* CPUs that run SCHED_IDLE tasks: as good as idle. */
 private(OVERBOOK) struct bpf_cpumask __kptr *soft_idle;

@@ -39,12 +39,7 @@ struct node_ctx {
 };
 
 /* Place 0 is nobody's: the root has no rivals, so nothing is counted there. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, OVB_MAX_NODES);
-	__type(key, u32);
-	__type(value, struct node_ctx);
-} nodes SEC(".maps");
+TABLE(ARRAY, nodes, struct node_ctx, OVB_MAX_NODES);
 
 struct {
 	__uint(type, BPF_MAP_TYPE_CGRP_STORAGE);
@@ -54,12 +49,7 @@ struct {
 } places_of_groups SEC(".maps");
 
 /* Zeroes, too many for the stack. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct node_ctx);
-} blank_node SEC(".maps");
+struct node_ctx blank_node;
 
 /* Places that were ever given away, beyond the table's end too, and which are in use. */
 u32 nodes_used = 1;
@@ -102,13 +92,13 @@ static struct node_ctx *node_at(u32 place)
 /* Makes a node; 0 if the table is full. */
 __noinline u32 new_node(u32 parent, u32 weight)
 {
-	u32 place = take_place(&nodes_used, node_in_use, OVB_MAX_NODES), zero = 0;
-	struct node_ctx *node, *blank = bpf_map_lookup_elem(&blank_node, &zero);
+	u32 place = take_place(&nodes_used, node_in_use, OVB_MAX_NODES);
+	struct node_ctx *node;
 
 	node = place == NOWHERE ? NULL : node_at(place);
-	if (!node || !blank)
+	if (!node)
 		return 0;
-	bpf_map_update_elem(&nodes, &place, blank, BPF_ANY);
+	bpf_map_update_elem(&nodes, &place, &blank_node, BPF_ANY);
 	node->parent = parent;
 	node->weight = weight;
 	node->time.vtime = tide;

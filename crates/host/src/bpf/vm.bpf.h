@@ -49,20 +49,10 @@ struct vm_ctx {
 	u32 places[OVB_MAX_VCPUS];
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, OVB_MAX_VMS);
-	__type(key, u32);
-	__type(value, struct vm_ctx);
-} vms SEC(".maps");
+TABLE(ARRAY, vms, struct vm_ctx, OVB_MAX_VMS);
 
 /* By place in `vms`. */
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, OVB_MAX_VMS);
-	__type(key, u32);
-	__type(value, struct ovb_vm_stats);
-} vm_counts SEC(".maps");
+TABLE(PERCPU_ARRAY, vm_counts, struct ovb_vm_stats, OVB_MAX_VMS);
 
 /* Places of VMs by their struct kvm. */
 struct {
@@ -76,34 +66,20 @@ struct {
 /* A vCPU. */
 struct vcpu_ctx {
 	struct ovb_vcpu_stats stats;
-	struct ovb_relations sent;
-	struct ovb_inbox inbox;
+	/* Whom it has sent IPIs, and who has sent it one that it has not ended. */
+	struct ovb_sent sent;
+	u64 from[MASK_WORDS];
 	/* What it adds to the weight of its VM. */
 	u32 weight;
 	u32 pad;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, OVB_MAX_ALL_VCPUS);
-	__type(key, u32);
-	__type(value, struct vcpu_ctx);
-} vcpus SEC(".maps");
+TABLE(ARRAY, vcpus, struct vcpu_ctx, OVB_MAX_ALL_VCPUS);
 
 /* Zeroes, too many for the stack. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct vm_ctx);
-} blank_vm SEC(".maps");
+struct vm_ctx blank_vm;
 
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct vcpu_ctx);
-} blank_vcpu SEC(".maps");
+struct vcpu_ctx blank_vcpu;
 
 /* See take_place(). */
 u32 vms_used;
@@ -314,13 +290,13 @@ __noinline int find_tenant(struct task_ctx *taskc __arg_nonnull)
  * there is none. */
 static u32 take_vm(u64 kvm, u32 pid)
 {
-	u32 i, zero = 0, place = take_place(&vms_used, vm_in_use, OVB_MAX_VMS);
-	struct vm_ctx *vmc, *blank = bpf_map_lookup_elem(&blank_vm, &zero);
+	u32 i, place = take_place(&vms_used, vm_in_use, OVB_MAX_VMS);
+	struct vm_ctx *vmc;
 
 	vmc = bpf_map_lookup_elem(&vms, &place);
-	if (!vmc || !blank)
+	if (!vmc)
 		return 0;
-	bpf_map_update_elem(&vms, &place, blank, BPF_ANY);
+	bpf_map_update_elem(&vms, &place, &blank_vm, BPF_ANY);
 	bpf_for (i, 0, nr_cpus) {
 		struct ovb_vm_stats *stats = bpf_map_lookup_percpu_elem(&vm_counts, &place, i);
 
@@ -399,8 +375,8 @@ static void leave_vm(u32 vm, struct vm_ctx *vmc)
  * place plus one, 0 if there is none. */
 static u32 take_vcpu(u32 vm, struct vm_ctx *vmc, u32 id)
 {
-	struct vcpu_ctx *vcpuc = vcpu_ctx(vmc, id), *blank;
-	u32 zero = 0, place;
+	struct vcpu_ctx *vcpuc = vcpu_ctx(vmc, id);
+	u32 place;
 
 	if (vcpuc && vcpuc->stats.vm == vm && vcpuc->stats.id == id) {
 		place = vmc->places[bounded(id, OVB_MAX_VCPUS)] - 1;
@@ -411,10 +387,9 @@ static u32 take_vcpu(u32 vm, struct vm_ctx *vmc, u32 id)
 	}
 	place = take_place(&vcpus_used, vcpu_in_use, OVB_MAX_ALL_VCPUS);
 	vcpuc = bpf_map_lookup_elem(&vcpus, &place);
-	blank = bpf_map_lookup_elem(&blank_vcpu, &zero);
-	if (!vcpuc || !blank)
+	if (!vcpuc)
 		return 0;
-	bpf_map_update_elem(&vcpus, &place, blank, BPF_ANY);
+	bpf_map_update_elem(&vcpus, &place, &blank_vcpu, BPF_ANY);
 	vcpuc->stats.vm = vm;
 	vcpuc->stats.id = id;
 	vcpuc->stats.alive = 1;
@@ -548,7 +523,7 @@ static void vcpu_gone(const struct task_struct *p, struct task_ctx *taskc)
 	vcpu_left_queue(taskc, true);
 	/* Unless another thread runs this vCPU by now. */
 	if (vcpuc && vcpuc->stats.pid == p->pid) {
-		ovb_relations_reset(&vcpuc->sent);
+		ovb_sent_reset(&vcpuc->sent);
 		vmc->pids[bounded(id, OVB_MAX_VCPUS)] = 0;
 		vcpuc->stats.alive = 0;
 		weigh_vcpu(vmc, vcpuc, 0);

@@ -57,12 +57,7 @@ struct victim {
 	u32 found;
 };
 
-struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, u32);
-	__type(value, struct victim);
-} victims SEC(".maps");
+TABLE(PERCPU_ARRAY, victims, struct victim, 1);
 
 /* Whether a task may take a CPU from whoever runs there, and goes before that one. */
 static bool may_preempt(const struct task_struct *p, const struct task_ctx *taskc, s32 cpu)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Spins. A vCPU that spins waits for a sibling, and KVM calls ops.yield() with one that it has
- * guessed. Whom to run is not its question: the vCPU is marked as waiting, those it waits for as
- * awaited, and its CPU goes on with the VM's turn and whoever is worth most now (dispatch).
+ * guessed. Whom to run is not its question: the vCPU is marked as waiting, and its CPU goes on with
+ * the VM's turn and whoever is worth most now (dispatch).
  */
 #ifndef OVERBOOK_YIELD_BPF_H
 #define OVERBOOK_YIELD_BPF_H
@@ -26,92 +26,6 @@ static void book_spin(struct task_ctx *taskc, struct vm_ctx *vmc, u64 now)
 		stats->spin_ns += now - since;
 	if (vcpuc)
 		vcpuc->stats.spin_ns += now - since;
-}
-
-enum wait {
-	/* It has sent no IPI of late. */
-	WAITS_FOR_NOBODY,
-	/* One of its IPIs has just been handled, none is open: it may not know yet. */
-	ANSWERED,
-	/* A receiver has not handled its IPI. */
-	WAITS_FOR_RECEIVER,
-};
-
-/* Looks whether the receiver of a vCPU's IPI has handled it, and marks it as awaited if not. */
-__noinline int look_at_receiver(u32 vm, u32 place, u32 index)
-{
-	u64 now = scx_bpf_now();
-	struct vm_ctx *vmc = vm_ctx(vm);
-	struct vcpu_ctx *self = vcpu_at(place), *to;
-	u32 apic = OVB_APIC_PENDING, found = WAITS_FOR_NOBODY;
-	struct ovb_relation *slot;
-	struct task_struct *p;
-	struct task_ctx *taskc;
-	int ended = 0;
-
-	if (!vmc || !self)
-		return found;
-	slot = &self->sent.slot[bounded(index, OVB_RELATION_SLOTS)];
-	if (!slot->used || !ovb_within(slot->sent_at, now, window_ns)) {
-		slot->used = 0;
-		return found;
-	}
-	p = bpf_task_from_pid(vmc->pids[bounded(slot->receiver, OVB_MAX_VCPUS)]);
-	taskc = p ? task_ctx(p) : NULL;
-	if (taskc) {
-		/* Who has been queued since before cannot have handled it. */
-		if (!taskc->queued_since || (s64)(taskc->queued_since - slot->sent_at) > 0) {
-			to = vcpu_ctx(vmc, slot->receiver);
-			ended = to && ovb_inbox_has_ended(&to->inbox, slot->vector, slot->sent_at);
-			apic = apic_state(p, slot->vector);
-		}
-		if (ovb_relation_open(slot, now, window_ns, apic, ended)) {
-			found = WAITS_FOR_RECEIVER;
-			if (taskc->queued_since)
-				mark(&siblings_of(vmc, slot->receiver)->awaited, slot->receiver,
-				     true);
-		} else {
-			/* Only at the first spin since: the next one waits for something else. */
-			found = ANSWERED;
-			slot->used = 0;
-		}
-	} else {
-		slot->used = 0;
-	}
-	if (p)
-		bpf_task_release(p);
-	return found;
-}
-
-/* What a spinning vCPU waits for. */
-static u32 look_at_wait(struct task_ctx *taskc)
-{
-	struct vcpu_ctx *self = own_vcpu_ctx(taskc);
-	struct vm_ctx *vmc = vm_ctx(taskc->vm);
-	u32 i, one, found = WAITS_FOR_NOBODY;
-
-	if (!relations || !self || !vmc)
-		return found;
-	for (i = 0; i < OVB_RELATION_SLOTS; i++) {
-		if (!self->sent.slot[i].used)
-			continue;
-		one = look_at_receiver(taskc->vm, taskc->vcpu_place, i);
-		if (one > found)
-			found = one;
-	}
-	if (!ovb_within(self->sent.many_at, scx_bpf_now(), window_ns))
-		return found;
-	for (i = 0; i < MASK_WORDS; i++) {
-		struct ovb_siblings *known = &vmc->known[i];
-		u64 more = self->sent.many[i] & known->interrupted &
-			   (known->at_work | known->waiting) & ~known->awaited;
-
-		if (!more)
-			continue;
-		__sync_fetch_and_or(&known->awaited, more);
-		found = WAITS_FOR_RECEIVER;
-	}
-	return found;
 }
 
 /* A queued sibling that spun so long ago that it may have got what it waited for, by its id plus
@@ -173,11 +87,6 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 		stats->same_queue++;
 	else
 		stats->other_queue++;
-	/* Where ends are not seen, nobody would know that the wait is over. */
-	if (!with && look_at_wait(fromc) == ANSWERED) {
-		stats->awaited++;
-		return true;
-	}
 	cpuc->goes_on = 0;
 	if (!with && best_tier(vmc) < OVB_TIER_CHAINED)
 		with = stale_waiter(vmc, now);
