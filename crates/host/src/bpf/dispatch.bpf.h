@@ -113,25 +113,16 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 /* Takes the first of those at the head of an LLC's queue that may run here. */
 __noinline int steal_from(u32 llc)
 {
-	struct bpf_iter_scx_dsq it;
-	int moved = 0;
-	u32 i;
+	struct task_struct *p;
+	u32 i = 0;
 
-	if (!bpf_iter_scx_dsq_new(&it, llc_dsq(llc), 0)) {
-		bpf_for (i, 0, STEAL_SCAN) {
-			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
-
-			if (!p)
-				break;
-			if (!may_run_on(p, bpf_get_smp_processor_id()))
-				continue;
-			moved = move_here(&it, p);
-			if (moved)
-				break;
-		}
+	bpf_for_each(scx_dsq, p, llc_dsq(llc), 0) {
+		if (may_run_on(p, bpf_get_smp_processor_id()) && move_here(BPF_FOR_EACH_ITER, p))
+			return 1;
+		if (++i >= STEAL_SCAN)
+			break;
 	}
-	bpf_iter_scx_dsq_destroy(&it);
-	return moved;
+	return 0;
 }
 
 /* For a CPU that has nothing to do: somebody who waits in another LLC, of this node first. */
@@ -223,33 +214,26 @@ static bool run_idle_class(u64 dsq, u64 patience_ns)
 __noinline int run_overdue(u64 dsq, u64 now)
 {
 	s32 cpu = bpf_get_smp_processor_id();
-	struct bpf_iter_scx_dsq it;
-	bool moved = false;
-	u32 i;
+	struct task_struct *p;
+	u32 i = 0;
 
 	if (!patience_ns)
 		return false;
-	if (!bpf_iter_scx_dsq_new(&it, dsq, SCX_DSQ_ITER_REV)) {
-		bpf_for (i, 0, OVERDUE_SCAN) {
-			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
-			struct task_ctx *taskc;
+	bpf_for_each(scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
+		struct task_ctx *taskc = task_ctx(p);
 
-			if (!p)
-				break;
-			taskc = task_ctx(p);
-			if (!taskc || !has_waited(taskc, now, patience_ns) ||
-			    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
-				continue;
-			moved = move_here(&it, p);
-			if (moved)
-				taskc->out_of_turn = true;
+		if (++i > OVERDUE_SCAN)
 			break;
-		}
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	if (moved)
+		if (!taskc || !has_waited(taskc, now, patience_ns) ||
+		    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
+			continue;
+		if (!move_here(BPF_FOR_EACH_ITER, p))
+			break;
+		taskc->out_of_turn = true;
 		count(OVB_COUNT_OVERDUE);
-	return moved;
+		return true;
+	}
+	return false;
 }
 
 /* A CPU looks for who has waited for too long so often, ns: not at every dispatch, as it finds
@@ -304,41 +288,30 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struc
 __noinline int evacuate(u32 cpu, u32 llc)
 {
 	bool all = !llc_preferred[bounded(llc, OVB_MAX_LLCS)];
-	struct bpf_iter_scx_dsq it;
-	int moved = 0;
-	u32 i;
+	struct task_struct *p;
+	u32 i = 0, to;
 
-	if (!bpf_iter_scx_dsq_new(&it, llc_dsq(llc), 0)) {
-		bpf_for (i, 0, RESCUES) {
-			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
-			struct task_ctx *taskc;
-			s32 other;
-			u32 to;
+	bpf_for_each(scx_dsq, p, llc_dsq(llc), 0) {
+		struct task_ctx *taskc = task_ctx(p);
+		s32 other = preferred_cpu(p, cpu);
 
-			if (!p)
-				break;
-			taskc = task_ctx(p);
-			other = preferred_cpu(p, cpu);
-			if (!taskc)
-				continue;
-			if (other >= 0) {
-				to = llc_of(other);
-				if (!all || to == llc)
-					continue;
-				taskc->dsq = llc_dsq(to);
-				scx_bpf_dsq_move_set_vtime(&it, taskc->key);
-				scx_bpf_dsq_move_vtime(&it, p, llc_dsq(to), 0);
-				scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
-				continue;
-			}
-			if (!bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-				continue;
-			moved = move_here(&it, p);
+		if (++i > RESCUES)
 			break;
-		}
+		if (!taskc)
+			continue;
+		if (other < 0 && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			return move_here(BPF_FOR_EACH_ITER, p);
+		if (other < 0 || !all)
+			continue;
+		to = llc_of(other);
+		if (to == llc)
+			continue;
+		taskc->dsq = llc_dsq(to);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, taskc->key);
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, llc_dsq(to), 0);
+		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 	}
-	bpf_iter_scx_dsq_destroy(&it);
-	return moved;
+	return 0;
 }
 
 /* A CPU that is not preferred runs what can run nowhere else. */
