@@ -15,11 +15,11 @@
 
 /* vCPU ids that are told apart. */
 #define OVB_SENT_MANY  256u
-#define OVB_SENT_WORDS (OVB_SENT_MANY / 64)
+#define OVB_SENT_WORDS (OVB_SENT_MANY / 32)
 
 /* What one sender has outstanding. Zero at start. */
 struct ovb_sent {
-	ovb_u64 to[OVB_SENT_WORDS];
+	ovb_u32 to[OVB_SENT_WORDS];
 	/* When it last sent one. */
 	ovb_u64 at;
 };
@@ -39,16 +39,15 @@ static inline void ovb_sent_to(struct ovb_sent *sent, ovb_u32 receiver, ovb_u64 
 	if (now - sent->at > window)
 		ovb_sent_reset(sent);
 	sent->at = now;
-	__sync_fetch_and_or(&sent->to[receiver / 64 & (OVB_SENT_WORDS - 1)],
-			    1ull << (receiver & 63));
+	__sync_fetch_and_or(&sent->to[receiver / 32 & (OVB_SENT_WORDS - 1)], 1u << (receiver & 31));
 }
 
 /* A receiver has ended an interrupt. Nonzero if it was the last that the sender waited for; two on
  * different CPUs may both be told so. */
 static inline int ovb_sent_answered(struct ovb_sent *sent, ovb_u32 receiver)
 {
-	ovb_u64 bit = 1ull << (receiver & 63), left = 0;
-	ovb_u64 *word = &sent->to[receiver / 64 & (OVB_SENT_WORDS - 1)];
+	ovb_u32 bit = 1u << (receiver & 31), left = 0;
+	ovb_u32 *word = &sent->to[receiver / 32 & (OVB_SENT_WORDS - 1)];
 	ovb_u32 i;
 
 	if (!(__sync_fetch_and_and(word, ~bit) & bit))

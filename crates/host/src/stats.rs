@@ -97,8 +97,6 @@ counters! {
     VmStats of intf::ovb_vm_stats {
         asked: "directed yields that KVM asked for",
         delivered: "directed yields after which the CPU went on with a sibling",
-        same_queue: "asked ones whose target was in the queue of the yielder's CPU",
-        other_queue: "asked ones whose target was in another queue",
         unheard: "spins for which KVM found nobody to yield to",
         gave_up: "spinners whose CPU went to others, since nobody of the VM who could help was queued",
         ipis: "IPIs between vCPUs that were seen",

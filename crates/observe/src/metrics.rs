@@ -79,13 +79,11 @@ const HOST: [Column<HostStats>; 10] = [
     ("overbook_host_idle_overdue", "SCHED_IDLE tasks that went before others", |s| s.idle_overdue),
 ];
 
-const VM: [Column<VmStats>; 9] = [
+const VM: [Column<VmStats>; 7] = [
     ("overbook_vm_yields_asked", "directed yields that KVM asked for", |s| s.asked),
     ("overbook_vm_yields_delivered", "directed yields after which the CPU went on with a sibling", |s| {
         s.delivered
     }),
-    ("overbook_vm_yields_same_queue", "targets in the queue of the yielder's CPU", |s| s.same_queue),
-    ("overbook_vm_yields_other_queue", "targets in another queue", |s| s.other_queue),
     ("overbook_vm_spins_unheard", "spins for which KVM found nobody to yield to", |s| s.unheard),
     ("overbook_vm_spins_gave_up", "spinners that gave up their turn", |s| s.gave_up),
     ("overbook_vm_ipis", "IPIs between vCPUs that were seen", |s| s.ipis),

@@ -116,7 +116,7 @@ __noinline int steal_from(u32 llc)
 	struct task_struct *p;
 	u32 i = 0;
 
-	bpf_for_each(scx_dsq, p, llc_dsq(llc), 0) {
+	bpf_for_each (scx_dsq, p, llc_dsq(llc), 0) {
 		if (may_run_on(p, bpf_get_smp_processor_id()) && move_here(BPF_FOR_EACH_ITER, p))
 			return 1;
 		if (++i >= STEAL_SCAN)
@@ -219,7 +219,7 @@ __noinline int run_overdue(u64 dsq, u64 now)
 
 	if (!patience_ns)
 		return false;
-	bpf_for_each(scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
+	bpf_for_each (scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
 		struct task_ctx *taskc = task_ctx(p);
 
 		if (++i > OVERDUE_SCAN)
@@ -291,7 +291,7 @@ __noinline int evacuate(u32 cpu, u32 llc)
 	struct task_struct *p;
 	u32 i = 0, to;
 
-	bpf_for_each(scx_dsq, p, llc_dsq(llc), 0) {
+	bpf_for_each (scx_dsq, p, llc_dsq(llc), 0) {
 		struct task_ctx *taskc = task_ctx(p);
 		s32 other = preferred_cpu(p, cpu);
 

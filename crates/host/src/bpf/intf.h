@@ -62,10 +62,6 @@ struct ovb_vm_stats {
 	unsigned long long asked;
 	/* Those after which the CPU went on with a sibling. */
 	unsigned long long delivered;
-	/* Asked ones whose target was in the queue that the yielder's CPU serves. */
-	unsigned long long same_queue;
-	/* Asked ones whose target was elsewhere: another LLC's queue, or one CPU's own. */
-	unsigned long long other_queue;
 	/* vCPUs picked, by what they were worth most for; see enum ovb_tier. */
 	unsigned long long picked[OVB_TIERS];
 	/* Spins for which KVM found nobody to yield to. */

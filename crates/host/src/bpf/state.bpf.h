@@ -122,9 +122,9 @@ struct task_ctx {
 	u64 last_spin;
 	/* When it left its CPU waiting for a sibling; 0 if it did not. */
 	u64 spun_at;
-	/* How far it was from the level of the CPUs that it has left, and whether that counts. */
+	/* How far it was from the level of the CPUs that it has left, and has not come to others
+	 * yet; 0 if it has. */
 	s64 carried;
-	bool carries;
 	/* Has no place yet. */
 	bool fresh;
 	/* KVM is looking for somebody to yield to, and has not called us. */
@@ -180,6 +180,11 @@ struct cpu_ctx {
 	u64 looked_at;
 	u64 balanced_at;
 	u32 next_llc;
+	/* The CPU whose task can wait best, of those that were looked at, and that task's key. In
+	 * memory, as the verifier would follow every value of a variable. */
+	s32 victim;
+	u32 pad4;
+	u64 victim_key;
 	/* The queue whose first goes before all others here, if one was found; and that one's key.
 	 */
 	u32 found;

@@ -144,9 +144,9 @@ static void place_tenant(struct task_ctx *taskc, struct tenant *tenant, struct n
 
 	if (!node && taskc->fresh)
 		vtime = tenant->vtime = level - offset;
-	if (!node && taskc->carries)
+	if (!node && taskc->carried)
 		vtime = tenant->vtime = level - offset + (u64)taskc->carried;
-	taskc->carries = false;
+	taskc->carried = 0;
 	if (ovb_vtime_before(vtime, floor)) {
 		__sync_val_compare_and_swap(&tenant->vtime, vtime, floor);
 		vtime = floor;
@@ -240,11 +240,10 @@ static void change_pool(struct task_struct *p, struct task_ctx *taskc)
 	u64 before = taskc->own.vtime + pool_at(taskc->pool)->offset;
 	s64 most = (s64)(OVB_LAG_TURNS * aged_slice(&taskc->own));
 
-	if (!taskc->tenant && !taskc->carries) {
+	if (!taskc->tenant && !taskc->carried) {
 		taskc->carried = (s64)(before - level_of(scx_bpf_task_cpu(p)));
 		if (taskc->carried > most)
 			taskc->carried = most;
-		taskc->carries = true;
 	}
 	leave_pool(taskc->pool);
 	taskc->pool = join_pool(p);

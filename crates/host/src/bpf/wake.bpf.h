@@ -49,16 +49,6 @@ static s32 claim_idle(struct task_struct *p, const struct task_ctx *taskc, s32 c
 /* So many CPUs, from its last one on, are looked at for somebody whom a woken task may preempt. */
 #define VICTIMS 64
 
-/* A search for the CPU whose task can wait best: the one with the latest key. In memory, as the
- * verifier would follow every value of a variable. */
-struct victim {
-	u64 key;
-	s32 cpu;
-	u32 found;
-};
-
-TABLE(PERCPU_ARRAY, victims, struct victim, 1);
-
 /* Whether a task may take a CPU from whoever runs there, and goes before that one. */
 static bool may_preempt(const struct task_struct *p, const struct task_ctx *taskc, s32 cpu)
 {
@@ -80,13 +70,12 @@ static bool may_preempt(const struct task_struct *p, const struct task_ctx *task
 __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
 			  s32 prev_cpu)
 {
-	u32 zero = 0, llc = llc_of(prev_cpu), i;
-	struct victim *victim = bpf_map_lookup_elem(&victims, &zero);
-	struct cpu_ctx *cpuc;
+	struct cpu_ctx *self = this_cpu_ctx(), *cpuc;
+	u32 llc = llc_of(prev_cpu), i;
 
-	if (!victim)
+	if (!self)
 		return -1;
-	victim->found = 0;
+	self->victim = -1;
 	bpf_for (i, 0, VICTIMS) {
 		u32 cpu = (u32)prev_cpu + i;
 
@@ -97,18 +86,16 @@ __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *
 		if (llc_of(cpu) != llc || !may_preempt(p, taskc, cpu))
 			continue;
 		cpuc = cpu_ctx_of(cpu);
-		if (!cpuc || (victim->found && !ovb_vtime_before(victim->key, cpuc->key)))
+		if (!cpuc || (self->victim >= 0 && !ovb_vtime_before(self->victim_key, cpuc->key)))
 			continue;
-		victim->found = 1;
-		victim->cpu = cpu;
-		victim->key = cpuc->key;
+		self->victim = (s32)cpu;
+		self->victim_key = cpuc->key;
 	}
-	if (!victim->found)
+	cpuc = self->victim < 0 ? NULL : cpu_ctx_of(self->victim);
+	if (!cpuc)
 		return -1;
-	cpuc = cpu_ctx_of(victim->cpu);
-	if (cpuc)
-		cpuc->key = key_of(taskc);
-	return victim->cpu;
+	cpuc->key = key_of(taskc);
+	return self->victim;
 }
 
 /* After a wake-up: tells a CPU whose task may wait longer than this one that it should look at its

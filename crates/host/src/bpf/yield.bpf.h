@@ -83,10 +83,6 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 		with = toc->vcpu;
 	}
 	fromc->spin_open = false;
-	if (toc->dsq == llc_dsq(cpu_llc[bounded(scx_bpf_task_cpu(from), OVB_MAX_CPUS)]))
-		stats->same_queue++;
-	else
-		stats->other_queue++;
 	cpuc->goes_on = 0;
 	if (!with && best_tier(vmc) < OVB_TIER_CHAINED)
 		with = stale_waiter(vmc, now);
