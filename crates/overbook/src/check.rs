@@ -3,6 +3,7 @@
 
 use anyhow::{Result, bail};
 use overbook_guest::irqbalance::Irqbalance;
+use overbook_host::faults;
 use overbook_host::kvm::Visibility;
 use overbook_host::output::Stdout;
 use overbook_host::preflight;
@@ -74,12 +75,14 @@ fn general() -> Vec<Line> {
     let release = read("/proc/sys/kernel/osrelease");
     let loaded = preflight::loaded();
     let limited = preflight::unenforced_limits();
-    vec![
-        line("kernel", State::Note, release),
+    let has_sched_ext = Path::new("/sys/kernel/sched_ext").exists();
+    let mut lines = vec![line("kernel", State::Note, release.as_str())];
+    lines.extend(fault(&release, has_sched_ext));
+    lines.extend([
         need("root", preflight::is_root(), "", "schedulers and probes need root: run this with sudo"),
         need(
             "sched_ext",
-            Path::new("/sys/kernel/sched_ext").exists(),
+            has_sched_ext,
             "",
             "the kernel has no CONFIG_SCHED_CLASS_EXT: Debian's have it from 6.16 on (backports)",
         ),
@@ -105,7 +108,14 @@ fn general() -> Vec<Line> {
                 limited.join(", ")
             ),
         ),
-    ]
+    ]);
+    lines
+}
+
+/// A fault that matters where a scheduler can be loaded.
+fn fault(release: &str, has_sched_ext: bool) -> Option<Line> {
+    let why = faults::hangs_at_load(release).filter(|_| has_sched_ext)?;
+    Some(line("kernel fault", State::Note, why))
 }
 
 fn host() -> Vec<Line> {
@@ -205,4 +215,17 @@ fn lab() -> Vec<Line> {
             },
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_noted_where_a_scheduler_can_be_loaded() {
+        let noted = fault("6.18.15+deb13-amd64", true).unwrap();
+        assert!(noted.state == State::Note && noted.text.contains("CVE-2026-43392"), "{}", noted.text);
+        assert!(fault("6.18.15+deb13-amd64", false).is_none());
+        assert!(fault("7.2.13", true).is_none());
+    }
 }
