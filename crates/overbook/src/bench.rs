@@ -90,7 +90,7 @@ impl Bench {
             json::write_atomically(file, &html::render(&report)?)?;
         }
         writeln!(Stdout, "{}", table::render(&report, true))?;
-        write!(Stdout, "{}", table::legends(&[&report], true))?;
+        write!(Stdout, "{}", table::legends(&[&report], table::Shown::All))?;
         if let Some(run) = report.runs.iter().find_map(|run| run.error.as_ref()) {
             bail!("a run failed: {run}");
         }

@@ -143,6 +143,11 @@ fn a_result_is_shown_again() {
     };
     assert!(run(&[]).contains("scenario") && !run(&[]).contains("CPUs of one VM"), "{}", run(&[]));
     assert!(run(&["-v"]).contains("CPUs of one VM"));
+    // What has more columns in its tables than in its result explains those of the result.
+    let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/make-lab/lock-2to1.json");
+    let (brief, full) = (run(&[lab]), run(&[lab, "-v"]));
+    assert!(brief.contains("  of bound ") && !brief.contains("won back"), "{brief}");
+    assert!(full.contains("  won back ") && full.contains("  entitled "), "{full}");
     assert!(run(&["--markdown"]).starts_with("| scenario |"));
 }
 
