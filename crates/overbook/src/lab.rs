@@ -294,9 +294,17 @@ fn conclude(reports: &[&Report], shown: Shown) -> Result<()> {
 }
 
 fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
-    let comparison = compare::compare(&json::read(a)?, &json::read(b)?);
+    let (first, second) = (json::read(a)?, json::read(b)?);
+    let comparison = compare::compare(&first, &second);
     if comparison.pairs.is_empty() {
-        bail!("these reports have no variant of the same VMs in common: there is nothing to compare");
+        bail!(
+            "these reports have no variant of the same VMs in common: {} measured {}, {} measured {}; choose two \
+             of the same scenario",
+            a.display(),
+            compare::measured(&first),
+            b.display(),
+            compare::measured(&second)
+        );
     }
     write!(Stdout, "{}", compare::render(&comparison))?;
     if let Some(limit) = within {

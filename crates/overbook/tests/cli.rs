@@ -133,6 +133,16 @@ fn reports_that_are_none_are_refused() {
 }
 
 #[test]
+fn reports_with_nothing_in_common_are_named_with_what_they_measured() {
+    let lab = |name| format!("{}/../../docs/results/make-lab/{name}-2to1.json", env!("CARGO_MANIFEST_DIR"));
+    let said = complaint(&["lab", "compare", &lab("lock"), &lab("ipi")], &[]);
+    for name in ["lock", "ipi"] {
+        let expected = format!("{name}-2to1.json measured scenario {name}-2to1 (variants: eevdf, ");
+        assert!(said.contains(&expected), "{said}");
+    }
+}
+
+#[test]
 fn a_result_is_shown_again() {
     let report = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/report.json");
     let run = |more: &[&str]| {
