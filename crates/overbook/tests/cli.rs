@@ -99,9 +99,12 @@ fn unknown_kernels_are_refused() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().to_str().unwrap();
     let path = stand_in(&dir);
-    let arguments = ["lab", "run", ALONE, "--output", out, "--kernel", "/nonexistent/vmlinuz"];
+    let results = dir.path().join("results");
+    let output = results.to_str().unwrap();
+    let arguments = ["lab", "run", ALONE, "--output", output, "--kernel", "/nonexistent/vmlinuz"];
     let said = complaint(&arguments, &[("PATH", &path), ("OVERBOOK_CACHE", out)]);
     assert!(said.contains("there is no kernel image"), "{said}");
+    assert!(!results.exists(), "no folder for results that never come");
 }
 
 /// Two files of one name, and a folder that cannot be written to, are found before anything is booted or fetched.
