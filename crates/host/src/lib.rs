@@ -4,6 +4,7 @@
 //! * [`Options`]: the command line, with the flags that sched_ext users expect.
 //! * [`settings`]: what may change while it runs.
 //! * [`preflight`]: refuses, in one sentence, where the scheduler could not do what it promises.
+//! * [`faults`]: kernels that had better load no scheduler.
 //! * [`scheduler`]: the scheduler as the kernel has it, for `overbook guest` too.
 //! * [`run`]: serve, restart after hotplug, do as the lab says.
 //! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
@@ -15,6 +16,7 @@
 
 pub mod client;
 pub mod costs;
+pub mod faults;
 pub mod kvm;
 mod options;
 pub mod output;

@@ -68,22 +68,34 @@ pub fn run(
             .collect(),
         ..Report::default()
     };
-    experiment::run(scenario, scenario.seed, &host, &mut |event| {
+    let outcome = experiment::run(scenario, scenario.seed, &host, &mut |event| {
         if interrupted.load(Ordering::Relaxed) {
             bail!("interrupted: the VMs were ended");
         }
         match event {
-            Event::Run(mut run) => {
-                run.error = run.error.take().or_else(|| idle(&run));
-                report.runs.push(*run);
-            }
+            Event::Run(run) => keep(&mut report, *run)?,
             Event::Bounds(bounds) => report.bounds = bounds,
             Event::Progress(done, total) => say(&format!("run {done} of {total}")),
             _ => {}
         }
         Ok(())
-    })?;
+    });
+    // A run that failed is in the report, with what was measured before.
+    if report.runs.iter().all(|run| run.error.is_none()) {
+        outcome?;
+    }
     Ok(report)
+}
+
+/// Keeps a run.
+///
+/// # Errors
+/// It failed or says nothing; what follows would fare alike.
+fn keep(report: &mut Report, mut run: Run) -> Result<()> {
+    run.error = run.error.take().or_else(|| idle(&run));
+    let why = run.error.clone();
+    report.runs.push(run);
+    why.map_or(Ok(()), |why| bail!(why))
 }
 
 /// Fewer operations than this are no measurement: one more or less is per cents.
@@ -128,5 +140,19 @@ mod tests {
         assert!(idle(&run("lock", 5)).unwrap().contains("too few"));
         assert_eq!(idle(&run("lock", 20)), None);
         assert_eq!(idle(&run("hostile", 0)), None);
+    }
+
+    #[test]
+    fn the_first_run_that_fails_is_the_last() {
+        let mut report = Report::default();
+        let vm = |work| VmResult { name: "vm1".into(), unit: "locks".into(), work, ..VmResult::default() };
+        let run = |work| Run { vms: vec![vm(work)], window_ns: 1_000_000_000, ..Run::default() };
+        keep(&mut report, run(1000)).unwrap();
+        let why = keep(&mut report, run(0)).unwrap_err().to_string();
+        assert!(why.starts_with("vm1 did 0 locks"), "{why}");
+        assert_eq!(report.runs.len(), 2);
+        assert_eq!(report.runs[1].error, Some(why));
+        let own = Run { error: Some("vm2: triple fault".into()), ..run(1000) };
+        assert_eq!(keep(&mut report, own).unwrap_err().to_string(), "vm2: triple fault");
     }
 }

@@ -7,7 +7,7 @@ use overbook_host::output::{Stdout, note};
 use overbook_host::values::number;
 use overbook_lab::bench;
 use overbook_lab::scenario::{Scenario, Variant, Vm};
-use overbook_report::{html, json, table};
+use overbook_report::{Report, html, json, summary, table};
 use overbook_vmm::Pattern;
 use std::io::Write;
 use std::path::PathBuf;
@@ -33,6 +33,13 @@ impl ValueEnum for Named {
     fn to_possible_value(&self) -> Option<clap::builder::PossibleValue> {
         Some(clap::builder::PossibleValue::new(self.0.name()))
     }
+}
+
+/// The tables, if anything was measured: of a failure alone, the last sentence says all.
+fn shown(report: &Report) -> Option<String> {
+    let measured = report.runs.iter().any(|run| run.error.is_none());
+    measured
+        .then(|| format!("{}\n{}", table::render(report, true), table::legends(&[report], table::Shown::All)))
 }
 
 #[derive(Args)]
@@ -89,10 +96,11 @@ impl Bench {
         if let Some(file) = &self.html {
             json::write_atomically(file, &html::render(&report)?)?;
         }
-        writeln!(Stdout, "{}", table::render(&report, true))?;
-        write!(Stdout, "{}", table::legends(&[&report], true))?;
-        if let Some(run) = report.runs.iter().find_map(|run| run.error.as_ref()) {
-            bail!("a run failed: {run}");
+        if let Some(text) = shown(&report) {
+            write!(Stdout, "{text}")?;
+        }
+        if let Some(why) = summary::failed(&report).first() {
+            bail!("a run failed, and no further one was tried: {why}");
         }
         Ok(())
     }
@@ -118,5 +126,20 @@ impl Bench {
         }
         scenario.validate().context("these options do not fit together")?;
         Ok(scenario)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overbook_report::schema::Run;
+
+    #[test]
+    fn a_failure_alone_has_no_table() {
+        let failed = Run { error: Some("no work".into()), ..Run::default() };
+        let mut report = Report { runs: vec![failed], ..Report::default() };
+        assert_eq!(shown(&report), None);
+        report.runs.insert(0, Run::default());
+        assert!(shown(&report).unwrap().contains("no work"));
     }
 }

@@ -3,10 +3,12 @@
 
 use anyhow::{Result, bail};
 use overbook_guest::irqbalance::Irqbalance;
+use overbook_host::faults;
 use overbook_host::kvm::Visibility;
 use overbook_host::output::Stdout;
 use overbook_host::preflight;
 use overbook_observe::vms;
+use overbook_probe::Probe;
 use overbook_vmm::kvm::Kvm;
 use std::fs;
 use std::io::Write;
@@ -79,12 +81,14 @@ fn general() -> Vec<Line> {
     let release = read("/proc/sys/kernel/osrelease");
     let loaded = preflight::loaded();
     let limited = preflight::unenforced_limits();
-    vec![
-        line("kernel", State::Note, release),
+    let has_sched_ext = Path::new("/sys/kernel/sched_ext").exists();
+    let mut lines = vec![line("kernel", State::Note, release.as_str())];
+    lines.extend(fault(&release, has_sched_ext));
+    lines.extend([
         need("root", preflight::is_root(), "", "schedulers and probes need root: run this with sudo"),
         need(
             "sched_ext",
-            Path::new("/sys/kernel/sched_ext").exists(),
+            has_sched_ext,
             "",
             "the kernel has no CONFIG_SCHED_CLASS_EXT: Debian's have it from 6.16 on (backports)",
         ),
@@ -110,7 +114,14 @@ fn general() -> Vec<Line> {
                 limited.join(", ")
             ),
         ),
-    ]
+    ]);
+    lines
+}
+
+/// A fault that matters where a scheduler can be loaded.
+fn fault(release: &str, has_sched_ext: bool) -> Option<Line> {
+    let why = faults::hangs_at_load(release).filter(|_| has_sched_ext)?;
+    Some(line("kernel fault", State::Note, why))
 }
 
 fn host() -> Vec<Line> {
@@ -132,7 +143,7 @@ fn host() -> Vec<Line> {
         vms.keys().map(|pid| read(&format!("/proc/{pid}/cgroup"))).collect::<std::collections::BTreeSet<_>>();
     let libvirt =
         ["/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock"].iter().any(|s| Path::new(s).exists());
-    vec![
+    let mut lines = vec![
         line("KVM", if known { State::Ok } else { State::Note }, text),
         match count {
             Some(0) => {
@@ -141,11 +152,11 @@ fn host() -> Vec<Line> {
             Some(_) => line("pause-loop exits", State::Ok, ple),
             None => line("pause-loop exits", State::Note, "not told: spins are seen if KVM reports them"),
         },
-        line(
-            "interrupts",
-            if visible == Visibility::NoKvm { State::No } else { State::Ok },
-            format!("seen: {}", visible.describe()),
-        ),
+    ];
+    // Tried, and detached at once: a kernel may have everything that they need and refuse them all the same.
+    let refused = preflight::is_root().then(|| Probe::attach().err().map(|why| format!("{why:#}")));
+    lines.extend(sight(refused, visible));
+    lines.extend([
         line("VMs", State::Note, format!("{} with {vcpus} vCPUs on {cpus} CPUs", vms.len())),
         if vms.len() > 1 && groups.len() == 1 {
             line("cgroups", State::Note, "all VMs are in one group: who has more vCPUs gets more")
@@ -157,7 +168,28 @@ fn host() -> Vec<Line> {
             State::Note,
             if libvirt { "runs" } else { "does not run; names come from QEMU's -name" },
         ),
-    ]
+    ]);
+    lines
+}
+
+/// What is seen of VMs: `refused` says why the kernel refuses probes, if it does and if they were tried.
+fn sight(refused: Option<Option<String>>, visible: Visibility) -> [Line; 2] {
+    let seen = format!("seen: {}", visible.describe());
+    let none = visible == Visibility::NoKvm;
+    match refused {
+        Some(None) => [
+            line("probes", State::Ok, "the kernel takes them: exits, spins and yields are seen"),
+            line("interrupts", if none { State::No } else { State::Ok }, seen),
+        ],
+        Some(Some(why)) => [
+            line("probes", State::No, why),
+            line("interrupts", State::No, if none { seen } else { "not seen, as probes are refused".into() }),
+        ],
+        None => [
+            line("probes", State::Note, "not tried: they need root"),
+            line("interrupts", if none { State::No } else { State::Note }, format!("if probes work, {seen}")),
+        ],
+    }
 }
 
 fn guest() -> Vec<Line> {
@@ -210,4 +242,30 @@ fn lab() -> Vec<Line> {
             },
         ),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_noted_where_a_scheduler_can_be_loaded() {
+        let noted = fault("6.18.15+deb13-amd64", true).unwrap();
+        assert!(noted.state == State::Note && noted.text.contains("CVE-2026-43392"), "{}", noted.text);
+        assert!(fault("6.18.15+deb13-amd64", false).is_none());
+        assert!(fault("7.2.13", true).is_none());
+    }
+
+    #[test]
+    fn refused_probes_are_said_and_interrupts_are_not_claimed() {
+        let why = "the kernel does not permit KVM's probes";
+        let [probes, interrupts] = sight(Some(Some(why.into())), Visibility::All);
+        assert!(probes.state == State::No && probes.text == why);
+        assert!(interrupts.state == State::No && interrupts.text.contains("not seen"), "{}", interrupts.text);
+        let [probes, interrupts] = sight(Some(None), Visibility::All);
+        assert!(probes.state == State::Ok && interrupts.state == State::Ok);
+        assert!(sight(None, Visibility::All).iter().all(|line| line.state == State::Note));
+        let [_, interrupts] = sight(None, Visibility::NoKvm);
+        assert!(interrupts.state == State::No && interrupts.text.contains("there is no kvm"));
+    }
 }

@@ -16,6 +16,7 @@ use overbook_lab::run::{self, Order};
 use overbook_lab::trial;
 use overbook_report::format::signed;
 use overbook_report::schema::Report;
+use overbook_report::table::Shown;
 use overbook_report::{compare, json, markdown, summary, table};
 use results::Results;
 use std::collections::BTreeMap;
@@ -281,19 +282,29 @@ fn show_again(files: &[PathBuf], as_markdown: bool, verbose: bool) -> Result<()>
     if verbose {
         reports.iter().try_for_each(|report| show(&table::render(report, true)))?;
     }
-    conclude(&reports, verbose)
+    conclude(&reports, if verbose { Shown::All } else { Shown::Results })
 }
 
-/// What stands at the end of a run: what the columns say, and the result.
-fn conclude(reports: &[&Report], verbose: bool) -> Result<()> {
-    write!(Stdout, "{}\n{}", table::legends(reports, verbose), table::results(reports))?;
+/// What stands at the end of a run: what the columns say that are shown, and the result.
+fn conclude(reports: &[&Report], shown: Shown) -> Result<()> {
+    let legends = table::legends(reports, shown);
+    let gap = if legends.is_empty() { "" } else { "\n" };
+    write!(Stdout, "{legends}{gap}{}", table::results(reports))?;
     Ok(())
 }
 
 fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
-    let comparison = compare::compare(&json::read(a)?, &json::read(b)?);
+    let (first, second) = (json::read(a)?, json::read(b)?);
+    let comparison = compare::compare(&first, &second);
     if comparison.pairs.is_empty() {
-        bail!("these reports have no variant of the same VMs in common: there is nothing to compare");
+        bail!(
+            "these reports have no variant of the same VMs in common: {} measured {}, {} measured {}; choose two \
+             of the same scenario",
+            a.display(),
+            compare::measured(&first),
+            b.display(),
+            compare::measured(&second)
+        );
     }
     write!(Stdout, "{}", compare::render(&comparison))?;
     if let Some(limit) = within {
@@ -394,7 +405,7 @@ impl Run {
         // Who has closed the output has the files, and a failure still is one.
         let said = match reports.is_empty() {
             true => Ok(()),
-            false => conclude(&reports, verbose).and_then(|()| {
+            false => conclude(&reports, if verbose { Shown::All } else { Shown::Tables }).and_then(|()| {
                 show(&format!("report: {} (-v shows its counters here)", results.page().display()))
             }),
         };

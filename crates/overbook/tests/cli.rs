@@ -99,9 +99,12 @@ fn unknown_kernels_are_refused() {
     let dir = TempDir::new().unwrap();
     let out = dir.path().to_str().unwrap();
     let path = stand_in(&dir);
-    let arguments = ["lab", "run", ALONE, "--output", out, "--kernel", "/nonexistent/vmlinuz"];
+    let results = dir.path().join("results");
+    let output = results.to_str().unwrap();
+    let arguments = ["lab", "run", ALONE, "--output", output, "--kernel", "/nonexistent/vmlinuz"];
     let said = complaint(&arguments, &[("PATH", &path), ("OVERBOOK_CACHE", out)]);
     assert!(said.contains("there is no kernel image"), "{said}");
+    assert!(!results.exists(), "no folder for results that never come");
 }
 
 /// Two files of one name, and a folder that cannot be written to, are found before anything is booted or fetched.
@@ -133,6 +136,16 @@ fn reports_that_are_none_are_refused() {
 }
 
 #[test]
+fn reports_with_nothing_in_common_are_named_with_what_they_measured() {
+    let lab = |name| format!("{}/../../docs/results/make-lab/{name}-2to1.json", env!("CARGO_MANIFEST_DIR"));
+    let said = complaint(&["lab", "compare", &lab("lock"), &lab("ipi")], &[]);
+    for name in ["lock", "ipi"] {
+        let expected = format!("{name}-2to1.json measured scenario {name}-2to1 (variants: eevdf, ");
+        assert!(said.contains(&expected), "{said}");
+    }
+}
+
+#[test]
 fn a_result_is_shown_again() {
     let report = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/report.json");
     let run = |more: &[&str]| {
@@ -143,6 +156,11 @@ fn a_result_is_shown_again() {
     };
     assert!(run(&[]).contains("scenario") && !run(&[]).contains("CPUs of one VM"), "{}", run(&[]));
     assert!(run(&["-v"]).contains("CPUs of one VM"));
+    // What has more columns in its tables than in its result explains those of the result.
+    let lab = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/results/make-lab/lock-2to1.json");
+    let (brief, full) = (run(&[lab]), run(&[lab, "-v"]));
+    assert!(brief.contains("  of bound ") && !brief.contains("won back"), "{brief}");
+    assert!(full.contains("  won back ") && full.contains("  entitled "), "{full}");
     assert!(run(&["--markdown"]).starts_with("| scenario |"));
 }
 

@@ -4,8 +4,9 @@
 //! They work on any stock kernel with BTF, under any scheduler, and change nothing.
 
 mod exits;
+mod forbidden;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use libbpf_rs::skel::{OpenSkel, Skel, SkelBuilder};
 use libbpf_rs::{MapCore, MapFlags, OpenObject};
 use std::collections::BTreeMap;
@@ -85,8 +86,9 @@ impl Probe {
                 open.progs.vm_exit.set_autoload(cfg!(target_arch = "x86_64"));
                 open.load()
             })
-            .with_context(|| why_refused(Path::new("/sys"), is_root()))?;
-        skel.attach().context("the KVM probes cannot be attached: is tracefs mounted?")?;
+            .map_err(|e| refusal(e.into(), || why_refused(Path::new("/sys"), is_root())))?;
+        skel.attach()
+            .map_err(|e| refusal(e.into(), || "the KVM probes cannot be attached: is tracefs mounted?"))?;
         Ok(Probe { skel })
     }
 
@@ -136,6 +138,14 @@ impl Probe {
 
 fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
+}
+
+/// The kernel's error with its cause: who forbids probes to root, or else what `otherwise` finds.
+fn refusal(error: Error, otherwise: impl Fn() -> &'static str) -> Error {
+    if is_root() && forbidden::is(&error) {
+        return Error::msg(forbidden::why());
+    }
+    error.context(otherwise())
 }
 
 /// The likeliest reason why the kernel takes no probes.

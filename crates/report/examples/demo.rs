@@ -42,7 +42,11 @@ fn main() -> Result<()> {
             vec!["a fixed loop runs 4.8 % differently when other CPUs are busy (limit 3 %)".into()];
     }
     println!("{}\n{}", table::render(&good, true), table::render(&failed, false));
-    println!("{}\n{}", table::legends(&[&good, &failed], true), table::results(&[&good, &failed]));
+    println!(
+        "{}\n{}",
+        table::legends(&[&good, &failed], table::Shown::All),
+        table::results(&[&good, &failed])
+    );
     print!("{}", compare::render(&compare::compare(&good, &report(3))));
     let path = Path::new("/tmp/report-demo.html");
     json::write_atomically(path, &html::render_many(&[&good, &failed])?)?;

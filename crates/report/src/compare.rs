@@ -94,6 +94,28 @@ fn missing(rows: &[Row], others: &[Row], where_: &str) -> Vec<String> {
     lost.map(|row| format!("{} of {} is missing in the {where_} report", row.variant, row.group)).collect()
 }
 
+/// What a report measured: its scenario, its variants and their VMs.
+pub fn measured(report: &Report) -> String {
+    let rows = rows(report);
+    let list = |of: &dyn Fn(&Row) -> &str| {
+        let mut names: Vec<&str> = Vec::new();
+        for name in rows.iter().map(of) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names.join(", ")
+    };
+    let scenario = &report.scenario.name;
+    if rows.is_empty() {
+        return format!("nothing of scenario {scenario}");
+    }
+    format!("scenario {scenario} (variants: {}; VMs: {})", list(&|row| &row.variant), list(&|row| &row.group))
+}
+
+/// What stands in the table of [`render`].
+const LEGEND: &str = "Figures are medians of the repetitions, of work per second and VM.\n";
+
 /// The comparison for a terminal.
 pub fn render(comparison: &Comparison) -> String {
     let mut text: String = comparison.warnings.iter().map(|w| format!("CAREFUL: {w}\n")).collect();
@@ -110,7 +132,7 @@ pub fn render(comparison: &Comparison) -> String {
     if comparison.per_vm.len() > comparison.pairs.len() {
         text += &format!("\n{}\n", plain(&header, 2, comparison.per_vm.iter().map(row)));
     }
-    text
+    text + "\n" + LEGEND
 }
 
 #[cfg(test)]
@@ -128,9 +150,18 @@ mod tests {
         b.machine.kernel = "7.2".into();
         b.variants.pop();
         let text = render(&compare(&a, &b));
+        assert!(text.ends_with("medians of the repetitions, of work per second and VM.\n"), "{text}");
         assert!(text.contains("kernel differs: 6.18 against 7.2"));
         assert!(text.contains("ours of 2 × 4 lock is missing in the second report"));
         assert!(render(&compare(&b, &a)).contains("missing in the first report"));
+    }
+
+    #[test]
+    fn what_was_measured_is_told() {
+        let mut report = crate::summary::sample();
+        assert_eq!(measured(&report), "scenario sample (variants: eevdf, ours; VMs: 2 × 4 lock)");
+        report.runs.clear();
+        assert_eq!(measured(&report), "nothing of scenario sample");
     }
 
     #[test]

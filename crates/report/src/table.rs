@@ -164,11 +164,25 @@ pub fn render(report: &Report, full: bool) -> String {
     text
 }
 
-/// What the columns say that [`render`] shows of these reports.
-pub fn legends(reports: &[&Report], full: bool) -> String {
+/// How much is shown of reports, and so which columns a legend is for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Shown {
+    /// [`results`] alone.
+    Results,
+    /// What [`render`] shows.
+    Tables,
+    /// What [`render`] shows in full.
+    All,
+}
+
+/// What the columns say that are shown of these reports.
+pub fn legends(reports: &[&Report], what: Shown) -> String {
     let rows: Vec<Row> = reports.iter().flat_map(|report| summary::rows(report)).collect();
-    let mut shown: Vec<&[Column]> = vec![&columns::WORK, &columns::WAITS];
-    if full {
+    let mut shown: Vec<&[Column]> = vec![&columns::WORK];
+    if what != Shown::Results {
+        shown.push(&columns::WAITS);
+    }
+    if what == Shown::All {
         shown.extend([&columns::EVENTS[..], &columns::YIELDS, &columns::CPUS]);
     }
     let entries: Vec<_> = shown.into_iter().flat_map(|columns| legend(columns, &rows)).collect();
@@ -256,7 +270,7 @@ mod tests {
 
     #[test]
     fn tables_hold_what_matters() {
-        let text = render(&summary::sample(), true) + &legends(&[&summary::sample()], true);
+        let text = render(&summary::sample(), true) + &legends(&[&summary::sample()], Shown::All);
         for expected in [
             "eevdf",
             "ours",
@@ -279,10 +293,37 @@ mod tests {
 
     #[test]
     fn counters_are_for_those_who_ask() {
-        let text = render(&summary::sample(), false) + &legends(&[&summary::sample()], false);
+        let text = render(&summary::sample(), false) + &legends(&[&summary::sample()], Shown::Tables);
         assert!(text.contains("1.400 [") && text.contains("wait p99") && text.contains("within its limits"));
         for counter in ["PAUSE exits", "entitled", "limit 5 ns", "Bound of"] {
             assert!(!text.contains(counter), "{counter} in\n{text}");
+        }
+    }
+
+    #[test]
+    fn legends_explain_what_is_shown_and_nothing_else() {
+        let report = summary::sample();
+        let all = [&columns::WORK[..], &columns::WAITS, &columns::EVENTS, &columns::YIELDS, &columns::CPUS];
+        for (what, shown) in [
+            (Shown::Results, results(&[&report])),
+            (Shown::Tables, render(&report, false)),
+            (Shown::All, render(&report, true)),
+        ] {
+            let legend = legends(&[&report], what);
+            for column in all.into_iter().flatten().filter(|column| !column.means.is_empty()) {
+                // Headings are broken where columns are narrow: their first words will do.
+                let word = column.name.split(' ').next().unwrap();
+                let explained = legend.lines().any(|line| line.trim_start().starts_with(column.name));
+                assert!(
+                    !explained || shown.contains(word),
+                    "{} is explained, not shown:\n{shown}",
+                    column.name
+                );
+            }
+            assert!(
+                legend.contains("of bound") && legend.contains("won back") == (what != Shown::Results),
+                "{legend}"
+            );
         }
     }
 
@@ -341,7 +382,7 @@ mod tests {
             }
         }
         report.machine.emulator = "10.0.8 (Debian 1:10.0.8+ds-0 with a name that does not end)".into();
-        let all = render(&report, true) + &legends(&[&report], true) + &results(&[&report]);
+        let all = render(&report, true) + &legends(&[&report], Shown::All) + &results(&[&report]);
         for line in all.lines() {
             assert!(line.chars().count() <= usize::from(WIDTH), "too wide:\n{line}");
         }

@@ -13,6 +13,8 @@ const ROOM: usize = 4 << 20;
 /// The results of one run.
 pub struct Results {
     dir: PathBuf,
+    /// Folders made for it, the innermost first: they go again if nothing was kept.
+    made: Vec<PathBuf>,
     /// Where a folder may be made if results cannot be written any more, the best first.
     shelters: Vec<PathBuf>,
     /// By the scenario's place on the command line.
@@ -25,9 +27,13 @@ impl Results {
     /// # Errors
     /// It cannot be made, or written to, or has no room.
     pub fn open(dir: &Path, shelters: Vec<PathBuf>) -> Result<Results> {
+        let missing = dir.ancestors().take_while(|dir| !dir.as_os_str().is_empty() && !dir.exists());
+        let made = missing.map(Path::to_path_buf).collect();
+        // From here on, whatever is made goes again.
+        let results = Results { dir: dir.into(), made, shelters, reports: BTreeMap::new() };
         std::fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))?;
         check_room(dir)?;
-        Ok(Results { dir: dir.into(), shelters, reports: BTreeMap::new() })
+        Ok(results)
     }
 
     /// Keeps a report, on disk: as the file of its scenario and in the page of all. Says where, if not where it should be.
@@ -74,6 +80,15 @@ impl Results {
     /// The reports in the order of the command line.
     pub fn all(&self) -> Vec<&Report> {
         self.reports.values().collect()
+    }
+}
+
+impl Drop for Results {
+    /// Leaves no empty folder; one that holds anything stays.
+    fn drop(&mut self) {
+        for dir in &self.made {
+            let _ = std::fs::remove_dir(dir);
+        }
     }
 }
 
@@ -141,6 +156,20 @@ mod tests {
         let places = ["first", "second"].map(|name| page.find(&format!("The title of {name}")).unwrap());
         assert!(places[0] < places[1], "in the order of the command line");
         assert_eq!(std::fs::read_dir(&dir).unwrap().count(), 3, "and no temporary files");
+    }
+
+    #[test]
+    fn a_folder_that_was_made_for_nothing_goes_again() {
+        let out = TempDir::new().unwrap();
+        let (there, deep) = (out.path().join("there"), out.path().join("made/deep"));
+        std::fs::create_dir(&there).unwrap();
+        drop(Results::open(&there, Vec::new()).unwrap());
+        drop(Results::open(&deep, Vec::new()).unwrap());
+        assert!(there.exists() && !out.path().join("made").exists());
+        let mut results = Results::open(&deep, Vec::new()).unwrap();
+        results.keep(0, report("only"), &mut quiet).unwrap();
+        drop(results);
+        assert!(deep.join("only.json").exists());
     }
 
     #[test]
