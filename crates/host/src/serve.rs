@@ -3,6 +3,7 @@
 
 use crate::client;
 use crate::costs::ProgramStats;
+use crate::faults;
 use crate::options::{Bare, Options};
 use crate::output::Stdout;
 use crate::preflight;
@@ -48,6 +49,10 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     preflight::check(options.replace)?;
     if options.hold {
         return hold(options);
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    if let Some(why) = faults::hangs_at_load(&release) {
+        log::warn!("{why}");
     }
     let mut previous = HostStats::default();
     // What is changed while it runs stays when it is loaded again.
