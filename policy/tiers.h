@@ -18,13 +18,12 @@ enum ovb_tier {
 	OVB_TIER_CHAINED = 2,
 	/* Preempted at work, or woken. */
 	OVB_TIER_ANY = 3,
-	/* Preempted at work in the kernel, where locks are held. */
-	OVB_TIER_KERNEL = 4,
 	/* At work, with an interrupt to take. */
-	OVB_TIER_INTERRUPT = 5,
-	/* At work, and a sibling spins for its answer. */
-	OVB_TIER_RECEIVER = 6,
-	OVB_TIERS = 7,
+	OVB_TIER_INTERRUPT = 4,
+	/* At work, and a sibling waits for it by name; or it has waited for an answer, which has
+	 * come. */
+	OVB_TIER_AWAITED = 5,
+	OVB_TIERS = 6,
 };
 
 /* 64 vCPUs. */
@@ -33,7 +32,6 @@ struct ovb_siblings {
 	ovb_u64 at_work;
 	ovb_u64 waiting;
 	/* The rest may be set for who is not queued. */
-	ovb_u64 in_kernel;
 	ovb_u64 interrupted;
 	ovb_u64 awaited;
 };
@@ -42,12 +40,10 @@ struct ovb_siblings {
 static inline ovb_u64 ovb_tier_members(const struct ovb_siblings *s, ovb_u32 tier)
 {
 	switch (tier) {
-	case OVB_TIER_RECEIVER:
+	case OVB_TIER_AWAITED:
 		return s->at_work & s->awaited;
 	case OVB_TIER_INTERRUPT:
 		return s->at_work & s->interrupted;
-	case OVB_TIER_KERNEL:
-		return s->at_work & s->in_kernel;
 	case OVB_TIER_ANY:
 		return s->at_work;
 	case OVB_TIER_CHAINED:
@@ -64,10 +60,10 @@ static inline ovb_u32 ovb_tier_best(const struct ovb_siblings *s)
 {
 	if (s->at_work) {
 		if (s->at_work & s->awaited)
-			return OVB_TIER_RECEIVER;
+			return OVB_TIER_AWAITED;
 		if (s->at_work & s->interrupted)
 			return OVB_TIER_INTERRUPT;
-		return s->at_work & s->in_kernel ? OVB_TIER_KERNEL : OVB_TIER_ANY;
+		return OVB_TIER_ANY;
 	}
 	if (!s->waiting)
 		return OVB_TIER_NONE;

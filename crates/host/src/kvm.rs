@@ -8,9 +8,6 @@ use std::path::Path;
 /// Probed where spins are counted.
 pub const ON_SPIN: &str = "kvm_vcpu_on_spin";
 
-/// Where a vCPU leaves its CPU, and KVM notes in which mode.
-pub const VCPU_PUT: &str = "kvm_arch_vcpu_put";
-
 /// Tracepoints of x86's interrupts, which KVM of other architectures does not have.
 const INTERRUPTS: [&str; 2] = ["__traceiter_kvm_apic_accept_irq", "__traceiter_kvm_eoi"];
 

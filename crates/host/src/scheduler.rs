@@ -43,8 +43,6 @@ pub struct Scheduler<'a> {
     visible: Visibility,
     /// Whether there is what the probes on spins are put on.
     counts_spins: bool,
-    /// The same for what is put on the end of a vCPU's time on a CPU.
-    sees_modes: bool,
     counting: Option<Counting>,
 }
 
@@ -123,8 +121,6 @@ impl<'a> Scheduler<'a> {
         // Programs on functions can be loaded only where these are.
         let counts_spins = visible != Visibility::NoKvm && kvm::has_functions(&[kvm::ON_SPIN]);
         skel.progs.spin_begins.set_autoload(counts_spins);
-        let sees_modes = visible != Visibility::NoKvm && kvm::has_functions(&[kvm::VCPU_PUT]);
-        skel.progs.vcpu_put.set_autoload(sees_modes);
         skel.progs.irq_accepted.set_autoload(visible.sends());
         skel.progs.irq_ended.set_autoload(visible.sends());
         skel.progs.irq_ended_unseen.set_autoload(visible.sends());
@@ -141,7 +137,6 @@ impl<'a> Scheduler<'a> {
             stretch: options.stretch,
             visible,
             counts_spins,
-            sees_modes,
             counting: None,
         })
     }
@@ -227,12 +222,6 @@ impl<'a> Scheduler<'a> {
                     }
                 }
                 Err(why) => log::warn!("spins are not counted: {why}"),
-            }
-        }
-        if self.sees_modes {
-            match progs.vcpu_put.attach() {
-                Ok(link) => self.probes.push(link),
-                Err(why) => log::warn!("who was preempted in the kernel is not known: {why}"),
             }
         }
         self.watch_ipis(options.settings.relations.is_on())
@@ -348,7 +337,7 @@ impl<'a> Scheduler<'a> {
             let Some(entry) = maps.vcpus.lookup(&place.to_ne_bytes(), MapFlags::ANY)? else { continue };
             let (vm, id, vcpu) = VcpuStats::from_entry(&entry);
             if let Some(vm) = pids.get(&vm).and_then(|pid| all.get_mut(pid)).filter(|_| vcpu.pid != 0) {
-                vm.vcpus.insert(id, vcpu);
+                vm.add_vcpu(id, vcpu);
             }
         }
         Ok(all)

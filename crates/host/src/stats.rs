@@ -52,10 +52,9 @@ fn read<T: Copy>(bytes: &[u8]) -> T {
 }
 
 /// Tiers of targets (docs/policies.md), the most helpful first, with the scheduler's numbers.
-const TIERS: [(&str, intf::ovb_tier); 6] = [
-    ("receiver", intf::ovb_tier_OVB_TIER_RECEIVER),
+const TIERS: [(&str, intf::ovb_tier); 5] = [
+    ("awaited", intf::ovb_tier_OVB_TIER_AWAITED),
     ("interrupt", intf::ovb_tier_OVB_TIER_INTERRUPT),
-    ("kernel", intf::ovb_tier_OVB_TIER_KERNEL),
     ("any", intf::ovb_tier_OVB_TIER_ANY),
     ("chained", intf::ovb_tier_OVB_TIER_CHAINED),
     ("waiting", intf::ovb_tier_OVB_TIER_WAITING),
@@ -102,10 +101,13 @@ counters! {
         ipis: "IPIs between vCPUs that were seen",
         eois: "ends of interrupts that were seen",
         urgent: "IPIs to queued vCPUs for which a CPU was told to look at once",
-        run_ns: "ns that the vCPUs ran",
-        queued_ns: "ns that the vCPUs were queued before they ran",
-        spin_ns: "ns between spins that followed each other at once",
     } and {
+        #[stat(desc = "ns that the vCPUs ran")]
+        run_ns: u64,
+        #[stat(desc = "ns that the vCPUs were queued before they ran")]
+        queued_ns: u64,
+        #[stat(desc = "ns between spins that followed each other at once")]
+        spin_ns: u64,
         #[stat(desc = "name that QEMU or libvirt gave it, else the command")]
         name: String,
         #[stat(desc = "targets by tier")]
@@ -148,8 +150,6 @@ pub struct HostStats {
     pub steal_llc: u64,
     #[stat(desc = "tasks taken from another LLC's queue, where they waited for longer")]
     pub balance: u64,
-    #[stat(desc = "yields without a target")]
-    pub plain_yield: u64,
     #[stat(desc = "tasks queued on a CPU that is not preferred, as they may run on no other")]
     pub outside: u64,
     #[stat(desc = "running tasks moved off a CPU that had lost preference")]
@@ -166,7 +166,7 @@ pub struct HostStats {
 
 impl HostStats {
     /// The host's counters, each with its `enum ovb_count`.
-    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 16] {
+    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 15] {
         [
             (&mut self.direct, intf::ovb_count_OVB_COUNT_DIRECT),
             (&mut self.queued_llc, intf::ovb_count_OVB_COUNT_QUEUED_LLC),
@@ -179,7 +179,6 @@ impl HostStats {
             (&mut self.preempt, intf::ovb_count_OVB_COUNT_PREEMPT),
             (&mut self.keep, intf::ovb_count_OVB_COUNT_KEEP),
             (&mut self.steal_llc, intf::ovb_count_OVB_COUNT_STEAL_LLC),
-            (&mut self.plain_yield, intf::ovb_count_OVB_COUNT_PLAIN_YIELD),
             (&mut self.outside, intf::ovb_count_OVB_COUNT_OUTSIDE),
             (&mut self.pushed, intf::ovb_count_OVB_COUNT_PUSHED),
             (&mut self.overdue, intf::ovb_count_OVB_COUNT_OVERDUE),
@@ -212,7 +211,7 @@ impl HostStats {
     pub fn print(&self, to: &mut impl Write) -> Result<()> {
         writeln!(
             to,
-            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, stolen {}, plain yields {}",
+            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, stolen {}",
             self.settings,
             self.direct,
             self.queued_llc,
@@ -222,8 +221,7 @@ impl HostStats {
             self.parked,
             self.preempt,
             self.keep,
-            self.steal_llc,
-            self.plain_yield
+            self.steal_llc
         )?;
         for (pid, vm) in &self.vms {
             vm.print(*pid, to)?;
@@ -268,11 +266,22 @@ impl VmStats {
         stats
     }
 
+    /// Adds a vCPU, with what it has done.
+    pub fn add_vcpu(&mut self, id: u32, vcpu: VcpuStats) {
+        self.run_ns += vcpu.run_ns;
+        self.queued_ns += vcpu.queued_ns;
+        self.spin_ns += vcpu.spin_ns;
+        self.vcpus.insert(id, vcpu);
+    }
+
     fn since(&self, earlier: &VmStats) -> VmStats {
         let rest = VmStats {
             name: self.name.clone(),
             tiers: each_since(&self.tiers, &earlier.tiers, TierStats::since),
             vcpus: each_since(&self.vcpus, &earlier.vcpus, VcpuStats::since),
+            run_ns: self.run_ns.saturating_sub(earlier.run_ns),
+            queued_ns: self.queued_ns.saturating_sub(earlier.queued_ns),
+            spin_ns: self.spin_ns.saturating_sub(earlier.spin_ns),
             ..VmStats::default()
         };
         self.grown_since(earlier, rest)

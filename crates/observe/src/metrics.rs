@@ -60,7 +60,7 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 10] = [
+const HOST: [Column<HostStats>; 9] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", |s| {
         s.queued_llc + s.queued_pool + s.queued_cpu + s.queued_idle
@@ -69,7 +69,6 @@ const HOST: [Column<HostStats>; 10] = [
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
     ("overbook_host_turns_extended", "turns extended, since nobody waited who was due earlier", |s| s.keep),
     ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
-    ("overbook_host_plain_yields", "yields without a target", |s| s.plain_yield),
     ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),
     (
         "overbook_host_in_rcu",

@@ -4,10 +4,9 @@
 use crate::ffi;
 
 pub use ffi::{
-    ovb_siblings as Siblings, ovb_tier_OVB_TIER_ANY as ANY, ovb_tier_OVB_TIER_CHAINED as CHAINED,
-    ovb_tier_OVB_TIER_INTERRUPT as INTERRUPT, ovb_tier_OVB_TIER_KERNEL as KERNEL,
-    ovb_tier_OVB_TIER_NONE as NONE, ovb_tier_OVB_TIER_RECEIVER as RECEIVER,
-    ovb_tier_OVB_TIER_WAITING as WAITING, ovb_tier_OVB_TIERS as OVB_TIERS,
+    ovb_siblings as Siblings, ovb_tier_OVB_TIER_ANY as ANY, ovb_tier_OVB_TIER_AWAITED as AWAITED,
+    ovb_tier_OVB_TIER_CHAINED as CHAINED, ovb_tier_OVB_TIER_INTERRUPT as INTERRUPT,
+    ovb_tier_OVB_TIER_NONE as NONE, ovb_tier_OVB_TIER_WAITING as WAITING, ovb_tier_OVB_TIERS as OVB_TIERS,
 };
 
 impl Siblings {

@@ -7,7 +7,6 @@
 #include "main.bpf.c"
 
 void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic);
-void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
 void *glue_apic(void *seen);
 void *glue_program(const char *name);
 struct sched_ext_ops *tun_ops(void);
@@ -30,14 +29,6 @@ void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic)
 	((struct task_struct___ovb *)p)->preempt_notifiers.first = &vcpu->preempt_notifier.link;
 	*apic = lapic->regs;
 	return vcpu;
-}
-
-void glue_set_preempted(void *seen, bool preempted, bool in_kernel)
-{
-	struct kvm_vcpu___ovb *vcpu = seen;
-
-	vcpu->preempted = preempted;
-	vcpu->arch.preempted_in_kernel = in_kernel;
 }
 
 void *glue_apic(void *seen)
@@ -68,7 +59,6 @@ void *glue_program(const char *name)
 	PROGRAM(irq_accepted)
 	PROGRAM(irq_ended)
 	PROGRAM(spin_begins)
-	PROGRAM(vcpu_put)
 	PROGRAM(cpu_taken)
 	PROGRAM(overbook_prefer)
 	return (void *)0;
@@ -78,7 +68,7 @@ void *glue_program(const char *name)
 u64 tun_booked(u32 tgid, u32 *entries)
 {
 	u64 sum = 0;
-	u32 place, cpu;
+	u32 place, vcpu;
 
 	*entries = 0;
 	for (place = 0; place < OVB_MAX_VMS && place < vms_used; place++) {
@@ -87,12 +77,9 @@ u64 tun_booked(u32 tgid, u32 *entries)
 		if (!vmc || vmc->at.pid != tgid)
 			continue;
 		*entries += 1;
-		for (cpu = 0; cpu < nr_cpus; cpu++) {
-			struct ovb_vm_stats *stats =
-				bpf_map_lookup_percpu_elem(&vm_counts, &place, cpu);
-
-			sum += stats->run_ns;
-		}
+		for (vcpu = 1; vcpu <= vcpus_used && vcpu <= OVB_MAX_ALL_VCPUS; vcpu++)
+			if (vcpu_at(vcpu)->stats.vm == place + 1)
+				sum += vcpu_at(vcpu)->stats.run_ns;
 	}
 	return sum;
 }

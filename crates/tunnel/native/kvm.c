@@ -73,13 +73,10 @@ void vcpu_switched(struct tun_task *prev, struct tun_task *next)
 		vcpu = prev->vcpu;
 		vcpu->preempted = vcpu->ready = prev->on_rq;
 		vcpu->preempted_in_kernel = vcpu->preempted && vcpu->in_kernel;
-		glue_set_preempted(vcpu->seen, vcpu->preempted, vcpu->preempted_in_kernel);
-		trace_within("vcpu_put", (u64)vcpu->seen, 0, 0);
 	}
 	if (next && next->vcpu) {
 		vcpu = next->vcpu;
 		vcpu->preempted = vcpu->ready = vcpu->blocking = false;
-		glue_set_preempted(vcpu->seen, false, vcpu->preempted_in_kernel);
 	}
 }
 

@@ -29,7 +29,6 @@ struct tun_vcpu {
 
 /* glue.c */
 void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic);
-void glue_set_preempted(void *seen, bool preempted, bool in_kernel);
 void *glue_apic(void *seen);
 u32 glue_marks(struct task_struct *p);
 /* Programs, NULL where there is none. */

@@ -265,7 +265,7 @@ fn a16() -> Option<String> {
 }
 
 /// Words of `struct ovb_vm_stats` before `ipis`.
-const IPIS: u32 = 2 + 7 + 2;
+const IPIS: u32 = 2 + 6 + 2;
 
 fn a17() -> Option<String> {
     let mut world = World::new(host(4, 1)).unwrap();

@@ -327,11 +327,9 @@ static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prev
 		run_idle_class(cpu_dsq(cpu), 0);
 		return;
 	}
-	if (prevc && !prevc->idle_class) {
-		keep_running(prev, prevc, cpuc, cpu);
+	if ((!prevc || prevc->idle_class) && run_idle_class(cpu_dsq(cpu), 0))
 		return;
-	}
-	if (!run_idle_class(cpu_dsq(cpu), 0) && prevc)
+	if (prevc)
 		keep_running(prev, prevc, cpuc, cpu);
 }
 

@@ -43,8 +43,6 @@ enum ovb_count {
 	OVB_COUNT_BALANCE,
 	/* SCHED_IDLE tasks that had waited for so long that they went before others. */
 	OVB_COUNT_IDLE_OVERDUE,
-	/* sched_yield() without a target. */
-	OVB_COUNT_PLAIN_YIELD,
 	/* Tasks queued on a CPU that is not preferred, as they may run on no other. */
 	OVB_COUNT_OUTSIDE,
 	/* Running tasks moved off a CPU that had lost preference. */
@@ -73,11 +71,6 @@ struct ovb_vm_stats {
 	unsigned long long ipis;
 	unsigned long long eois;
 	unsigned long long urgent;
-	/* ns that vCPUs ran, and waited in queues while runnable. */
-	unsigned long long run_ns;
-	unsigned long long queued_ns;
-	/* ns between spins that followed each other at once. */
-	unsigned long long spin_ns;
 };
 
 /* Whose entry it is in the table of VMs; its first words. */
@@ -93,6 +86,7 @@ struct ovb_vcpu_stats {
 	unsigned long long spins;
 	/* Times that a CPU went on with it after a sibling's yield. */
 	unsigned long long boosts;
+	/* ns that it ran, waited in queues, and lost between spins that followed at once. */
 	unsigned long long run_ns;
 	unsigned long long queued_ns;
 	unsigned long long spin_ns;

@@ -27,7 +27,6 @@ struct kvm_lapic___ovb {
 
 struct kvm_vcpu_arch___ovb {
 	struct kvm_lapic___ovb *apic;
-	bool preempted_in_kernel;
 } __attribute__((preserve_access_index));
 
 struct kvm_vcpu___ovb {
@@ -35,11 +34,9 @@ struct kvm_vcpu___ovb {
 	struct preempt_notifier___ovb preempt_notifier;
 	struct kvm_vcpu_arch___ovb arch;
 	int vcpu_id;
-	bool preempted;
 } __attribute__((preserve_access_index));
 
-/* Intel: interrupts that were posted and not yet seen by the local APIC; where 6.16 and later keep
- * them, and where earlier kernels do. */
+/* Intel: interrupts that were posted and not yet seen by the local APIC, from 6.16 on. */
 struct pi_desc___ovb {
 	unsigned long pir[4];
 } __attribute__((preserve_access_index));
@@ -50,7 +47,6 @@ struct vcpu_vt___ovb {
 
 struct vcpu_vmx___ovb {
 	struct vcpu_vt___ovb vt;
-	struct pi_desc___ovb pi_desc;
 } __attribute__((preserve_access_index));
 
 /* The interrupt request register: eight words of 32 bits, 16 bytes apart. */
@@ -71,7 +67,7 @@ static struct kvm_vcpu___ovb *vcpu_of(struct task_struct *p)
 	       bpf_core_field_offset(struct preempt_notifier___ovb, link);
 }
 
-/* The posted interrupts of a vCPU; NULL on AMD. */
+/* The posted interrupts of a vCPU; NULL where there are none. */
 static void *posted(struct kvm_vcpu___ovb *vcpu)
 {
 	/* struct vcpu_vmx begins with its struct kvm_vcpu. */
@@ -80,8 +76,6 @@ static void *posted(struct kvm_vcpu___ovb *vcpu)
 	if (bpf_core_field_exists(vmx->vt.pi_desc))
 		return (void *)vmx + bpf_core_field_offset(struct vcpu_vmx___ovb, vt) +
 		       bpf_core_field_offset(struct vcpu_vt___ovb, pi_desc);
-	if (bpf_core_field_exists(vmx->pi_desc))
-		return (void *)vmx + bpf_core_field_offset(struct vcpu_vmx___ovb, pi_desc);
 	return NULL;
 }
 
@@ -109,14 +103,6 @@ static bool has_pending_interrupt(struct task_struct *p)
 	if (posted(vcpu))
 		bpf_probe_read_kernel(pir, sizeof(pir), posted(vcpu));
 	return pending || pir[0] | pir[1] | pir[2] | pir[3];
-}
-
-/* Whether a vCPU was preempted in the guest's kernel. */
-static bool preempted_in_kernel(struct kvm_vcpu___ovb *vcpu)
-{
-	if (!bpf_core_field_exists(vcpu->arch.preempted_in_kernel))
-		return false;
-	return BPF_CORE_READ(vcpu, preempted) && BPF_CORE_READ(vcpu, arch.preempted_in_kernel);
 }
 
 /* The VM of a vCPU, as a number that no other VM has meanwhile. */

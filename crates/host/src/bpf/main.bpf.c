@@ -18,8 +18,7 @@
  *
  * The terms.
  *
- * - slice: what a task may run before others are asked again.
- * - turn: what a tenant may run before others go first: a slice on one CPU.
+ * - slice: what a task may run before others are asked again; turn: a tenant's, of a slice.
  * - deadline: virtual time at which the tenant's turn ends; the earliest goes first.
  * - key: by which a task is queued: its tenant's deadline, and how far the task stands from it
  * among the members, at most two slices. A key whose tenant's turn has ended meanwhile is made anew
@@ -116,7 +115,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (!bound)
 		cpu = preferred_cpu(p, cpu);
-	else if (limited() && !is_preferred(cpu))
+	else if (!is_preferred(cpu))
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
 	place(p, taskc, cpu, woken);
@@ -136,8 +135,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 }
 
 /* Whether the running task may go on, others being queued: none of them goes before it. */
-static bool goes_on(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc, s32 cpu,
-		    u64 first)
+static bool goes_on(struct task_struct *prev, struct task_ctx *prevc, s32 cpu, u64 first)
 {
 	if (prevc->yielded || prevc->idle_class || is_throttled(prevc->node))
 		return false;
@@ -157,7 +155,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 
 	if (!cpuc)
 		return;
-	if (leaves_queue(cpu)) {
+	if (!is_preferred(cpu)) {
 		run_outside(cpu, prev, prevc, cpuc);
 		return;
 	}
@@ -165,7 +163,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	find_first(cpu, llc, cpuc);
 	if (cpuc->found) {
-		if (prevc && goes_on(prev, prevc, cpuc, cpu, cpuc->first_key)) {
+		if (prevc && goes_on(prev, prevc, cpu, cpuc->first_key)) {
 			count(OVB_COUNT_KEEP);
 			keep_running(prev, prevc, cpuc, cpu);
 			grant(prevc->tenant);
@@ -180,11 +178,8 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 	if (prevc && is_throttled(prevc->node))
 		prevc = NULL;
 	/* Even a vCPU that spins goes before SCHED_IDLE. */
-	if (prevc && !prevc->idle_class) {
-		keep_running(prev, prevc, cpuc, cpu);
-		return;
-	}
-	if (run_idle_class(cpu_dsq(cpu), 0) || run_idle_class(llc_dsq(llc), 0))
+	if ((!prevc || prevc->idle_class) &&
+	    (run_idle_class(cpu_dsq(cpu), 0) || run_idle_class(llc_dsq(llc), 0)))
 		return;
 	if (prevc)
 		keep_running(prev, prevc, cpuc, cpu);
@@ -196,7 +191,6 @@ bool BPF_STRUCT_OPS(overbook_yield, struct task_struct *from, struct task_struct
 
 	if (to)
 		return yield_to_task(from, to);
-	count(OVB_COUNT_PLAIN_YIELD);
 	fromc = task_ctx(from);
 	if (fromc) {
 		fromc->yielded = true;
@@ -218,22 +212,17 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	since = taskc->queued_since;
 	taskc->queued_since = 0;
 	vcpu_left_queue(taskc, true);
-	if (taskc->vm && since) {
-		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
+	if (since) {
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
-		if (stats)
-			stats->queued_ns += now - since;
 		if (vcpuc)
 			vcpuc->stats.queued_ns += now - since;
-	}
-	if (since)
 		grant(taskc->tenant);
+	}
 	taskc->running_since = now;
 	taskc->resumed_at = now;
 	taskc->yielded = false;
 	cpuc->vm = taskc->vm;
-	cpuc->tenant = taskc->tenant;
 	cpuc->since = taskc->idle_class ? 0 : now;
 	mark_soft_idle(cpu, taskc->idle_class);
 	if (!cpuc->inherits) {
@@ -266,7 +255,6 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 	if (!taskc || !cpuc)
 		return;
 	cpuc->vm = 0;
-	cpuc->tenant = 0;
 	charge(taskc, scx_bpf_now());
 	if (cpuc->debt_ns < 0)
 		settle();

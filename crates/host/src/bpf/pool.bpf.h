@@ -18,7 +18,6 @@ struct pool_ctx {
 	/* Of its CPUs, and tasks that are bound to them. */
 	u64 hash;
 	u32 users;
-	u32 pad;
 	u64 level;
 	u64 offset;
 };

@@ -49,12 +49,6 @@ static bool is_bound(const struct task_struct *p, s32 cpu)
 	return is_pinned(p) || preferred_cpu(p, cpu) < 0;
 }
 
-/* Whether a CPU must leave its LLC's queue to others. */
-static bool leaves_queue(s32 cpu)
-{
-	return limited() && !is_preferred(cpu);
-}
-
 /* An idle CPU for a task that may run on preferred ones, claimed; negative if there is none. */
 static s32 idle_preferred(struct task_struct *p, s32 cpu, u64 wake_flags)
 {

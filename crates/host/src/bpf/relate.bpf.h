@@ -3,11 +3,10 @@
  * Whom a vCPU waits for, by probes on KVM's tracepoints: which IPIs were sent, and which were
  * ended.
  *
- *   kvm_apic_accept_irq       every interrupt that KVM itself delivers, receiver by receiver:
- * unicast, shorthand, logical, the paravirtual hypercalls. In the sender's thread.
- *   kvm_avic_incomplete_ipi   AMD's AVIC reports an IPI whose receiver is not running.
- *   kvm_eoi, kvm_pv_eoi       the receiver has ended an interrupt, by register or accelerated; or
- * in its own memory, which KVM sees at the next exit.
+ *   kvm_apic_accept_irq       every interrupt that KVM delivers, in the sender's thread
+ *   kvm_avic_incomplete_ipi   AMD's AVIC reports an IPI whose receiver is not running
+ *   kvm_eoi, kvm_pv_eoi       the receiver has ended one, by register, or in its own memory, which
+ *                             KVM sees at the next exit
  *
  * What is delivered without an exit is not seen.
  */
@@ -42,13 +41,12 @@ static bool in_hardirq(void)
 __noinline int look_for_cpu(u32 pid)
 {
 	struct task_struct *p = bpf_task_from_pid(pid);
+	struct task_ctx *taskc = p ? task_ctx(p) : NULL;
 	struct ovb_vm_stats *stats;
-	struct task_ctx *taskc;
 	s32 cpu = -1;
 
 	if (!p)
 		return 0;
-	taskc = task_ctx(p);
 	if (taskc && taskc->queued_since && !is_pinned(p)) {
 		cpu = victim_for(p, taskc, scx_bpf_task_cpu(p));
 		stats = vm_stats(taskc->vm);
@@ -134,26 +132,6 @@ int BPF_PROG(ipi_incomplete, u32 vcpu, u32 icrh, u32 icrl, u32 id, u32 index)
 /* So many of those who wait for an answer are told of it, of 64 each. */
 #define SENDERS 4
 
-/* A queued vCPU need not wait any longer: it is at work. */
-static void end_wait(struct vm_ctx *vmc, u32 id)
-{
-	struct task_struct *p = bpf_task_from_pid(vmc->pids[bounded(id, OVB_MAX_VCPUS)]);
-	struct ovb_siblings *known = siblings_of(vmc, id);
-	struct task_ctx *taskc = p ? task_ctx(p) : NULL;
-
-	if (taskc && taskc->queued_since) {
-		taskc->spun_at = 0;
-		mark(&known->at_work, id, true);
-		mark(&known->waiting, id, false);
-		mark(&known->awaited, id, true);
-		/* It may have been picked meanwhile. */
-		if (!taskc->queued_since)
-			mark(&known->at_work, id, false);
-	}
-	if (p)
-		bpf_task_release(p);
-}
-
 /* A receiver has ended an interrupt: one of its senders waits for nobody any more, if this was the
  * last. If it had left this CPU to the receiver, it has it back. */
 __noinline int answer(u32 vm, u32 sender, u32 receiver)
@@ -161,11 +139,30 @@ __noinline int answer(u32 vm, u32 sender, u32 receiver)
 	struct vm_ctx *vmc = vm_ctx(vm);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct vcpu_ctx *vcpuc = vmc ? vcpu_ctx(vmc, sender) : NULL;
+	struct task_ctx *taskc = NULL;
+	struct ovb_siblings *known;
+	struct task_struct *p;
 
-	if (!vcpuc || !cpuc || !ovb_sent_answered(&vcpuc->sent, receiver) ||
-	    !(siblings_of(vmc, sender)->waiting >> (sender & 63) & 1))
+	if (!vcpuc || !cpuc || !ovb_sent_answered(&vcpuc->sent, receiver))
 		return 0;
-	end_wait(vmc, sender);
+	known = siblings_of(vmc, sender);
+	p = bpf_task_from_pid(vmc->pids[bounded(sender, OVB_MAX_VCPUS)]);
+	if (!p)
+		return 0;
+	if (known->waiting >> (sender & 63) & 1)
+		taskc = task_ctx(p);
+	if (taskc) {
+		taskc->spun_at = 0;
+		mark(&known->at_work, sender, true);
+		mark(&known->waiting, sender, false);
+		mark(&known->awaited, sender, true);
+		/* It may have been picked meanwhile. */
+		if (!taskc->queued_since)
+			mark(&known->at_work, sender, false);
+	}
+	bpf_task_release(p);
+	if (!taskc)
+		return 0;
 	if (cpuc->lender == sender + 1) {
 		cpuc->goes_on = vm;
 		cpuc->goes_on_with = sender + 1;

@@ -31,9 +31,7 @@ const volatile u32 llc_cpus[OVB_MAX_LLCS];
 const volatile u32 llc_node[OVB_MAX_LLCS];
 /* Some CPUs may be preferred to others (prefer.bpf.h); a host never asks. */
 const volatile bool may_prefer;
-/*
- * What follows may be changed while running.
- */
+/* What follows may be changed while running. */
 
 /* Length of a slice, ns, at least 100 µs. Slices end at ticks unless somebody preempts. */
 volatile u64 slice_ns = 3000000;
@@ -43,9 +41,7 @@ volatile u64 patience_ns = 10000000000;
 /* Whether IPIs are followed to their receivers. */
 volatile u32 relations = 1;
 
-/*
- * These may not; the lab's loader stretches them with its guests' times.
- */
+/* These may not; the lab's loader stretches them with its guests' times. */
 
 /* A woken task preempts one whose deadline is later by this much, ns of virtual time. */
 const volatile u64 preempt_margin_ns = 500000;
@@ -154,14 +150,12 @@ struct cpu_ctx {
 	/* Key of the running task, with its queue's offset; the level if it came out of turn, so
 	 * that nobody preempts it, and that of whoever has claimed the CPU. */
 	u64 key;
-	/* When it began to run, its VM and its tenant. */
+	/* When it began to run, and its VM. */
 	u64 since;
 	u32 vm;
-	u32 tenant;
 	/* What a tenant owes for time on this CPU that is not booked yet; negative: it has paid for
 	 * time that it has not used yet. */
 	u32 debtor;
-	u32 pad;
 	s64 debt_ns;
 	/* The VM that goes on here although the running vCPU has just left, and who that was; and
 	 * with which vCPU, by its id plus one, 0 for the best. */
@@ -172,7 +166,6 @@ struct cpu_ctx {
 	u32 inherits;
 	/* Who left this CPU to a receiver of its IPI that runs here now: its id plus one. */
 	u32 lender;
-	u32 pad3;
 	/* When the slice ends that the queues have given to who runs here, or to whom he came
 	 * after. */
 	u64 until;
@@ -183,7 +176,6 @@ struct cpu_ctx {
 	/* The CPU whose task can wait best, of those that were looked at, and that task's key. In
 	 * memory, as the verifier would follow every value of a variable. */
 	s32 victim;
-	u32 pad4;
 	u64 victim_key;
 	/* The queue whose first goes before all others here, if one was found; and that one's key.
 	 */
@@ -247,8 +239,7 @@ static void count(u32 what)
 
 static u32 llc_of(s32 cpu)
 {
-	/* A mask and not a test: the compiler tests one copy and indexes with another. */
-	return cpu_llc[(u32)cpu & (OVB_MAX_CPUS - 1)];
+	return cpu_llc[bounded((u32)cpu, OVB_MAX_CPUS)];
 }
 
 /* Queue of an LLC. */

@@ -100,6 +100,7 @@ __noinline int grant(u32 tenant)
 __noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct vcpu_ctx *vcpuc;
 	u64 used;
 
 	if (!taskc->running_since || !cpuc)
@@ -120,15 +121,9 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
 		if (cpuc->debt_ns >= (s64)(slice_ns / 8))
 			settle();
 	}
-	if (taskc->vm) {
-		struct ovb_vm_stats *stats = vm_stats(taskc->vm);
-		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
-
-		if (stats)
-			stats->run_ns += used;
-		if (vcpuc)
-			vcpuc->stats.run_ns += used;
-	}
+	vcpuc = taskc->vcpu ? own_vcpu_ctx(taskc) : NULL;
+	if (vcpuc)
+		vcpuc->stats.run_ns += used;
 	return 0;
 }
 

@@ -71,7 +71,6 @@ struct vcpu_ctx {
 	u64 from[MASK_WORDS];
 	/* What it adds to the weight of its VM. */
 	u32 weight;
-	u32 pad;
 };
 
 TABLE(ARRAY, vcpus, struct vcpu_ctx, OVB_MAX_ALL_VCPUS);
@@ -503,7 +502,6 @@ __noinline int vcpu_left_queue(struct task_ctx *taskc __arg_nonnull, u32 runs)
 	known = siblings_of(vmc, id);
 	mark(&known->waiting, id, false);
 	mark(&known->at_work, id, false);
-	mark(&known->in_kernel, id, false);
 	if (!runs)
 		return 0;
 	mark(&known->interrupted, id, false);
@@ -534,20 +532,6 @@ static void vcpu_gone(const struct task_struct *p, struct task_ctx *taskc)
 	taskc->vcpu_place = 0;
 	taskc->generation = 0;
 	leave_vm(vm, vmc);
-}
-
-/* KVM puts a vCPU aside: it knows now whether that was in the guest's kernel. */
-SEC("?fexit/kvm_arch_vcpu_put")
-int BPF_PROG(vcpu_put, struct kvm_vcpu___ovb *vcpu)
-{
-	struct task_struct *p = bpf_get_current_task_btf();
-	struct task_ctx *taskc = task_ctx(p);
-	struct vm_ctx *vmc = taskc && taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
-
-	if (vmc && taskc->queued_since)
-		mark(&siblings_of(vmc, taskc->vcpu - 1)->in_kernel, taskc->vcpu - 1,
-		     preempted_in_kernel(vcpu));
-	return 0;
 }
 
 #endif

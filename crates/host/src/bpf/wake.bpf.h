@@ -33,9 +33,8 @@ static s32 claim_soft_idle(const struct task_struct *p, s32 prev_cpu)
 	    bpf_cpumask_test_and_clear_cpu(prev_cpu, mask))
 		return prev_cpu;
 	cpu = bpf_cpumask_any_and_distribute(p->cpus_ptr, cast_mask(mask));
-	if (cpu >= nr_cpus || !bpf_cpumask_test_and_clear_cpu(cpu, mask) || !is_preferred(cpu))
-		return -1;
-	return cpu;
+	return cpu < nr_cpus && bpf_cpumask_test_and_clear_cpu(cpu, mask) && is_preferred(cpu) ? cpu
+											       : -1;
 }
 
 /* Takes an idle CPU for `p`; negative if there is none. */
@@ -102,18 +101,16 @@ __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *
  * queues. */
 static void preempt_for(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool bound)
 {
-	struct cpu_ctx *cpuc;
+	struct cpu_ctx *cpuc = bound ? cpu_ctx_of(cpu) : NULL;
 
-	if (!bound) {
+	if (!bound)
 		cpu = victim_for(p, taskc, cpu);
-		if (cpu < 0)
-			return;
-	} else {
-		cpuc = cpu_ctx_of(cpu);
-		if (!cpuc || !may_preempt(p, taskc, cpu))
-			return;
+	else if (cpuc && may_preempt(p, taskc, cpu))
 		cpuc->key = key_of(taskc);
-	}
+	else
+		cpu = -1;
+	if (cpu < 0)
+		return;
 	count(OVB_COUNT_PREEMPT);
 	scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 }

@@ -11,20 +11,16 @@
 #include "relate.bpf.h"
 
 /* Books a spin: how long it has lasted, as far as spins follow each other at once. */
-static void book_spin(struct task_ctx *taskc, struct vm_ctx *vmc, u64 now)
+static void book_spin(struct task_ctx *taskc, u64 now)
 {
 	u64 since = ovb_vtime_max(taskc->resumed_at, taskc->last_spin);
-	struct ovb_vm_stats *stats = vm_stats(taskc->vm);
 	struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
 	taskc->last_spin = now;
-	if (vcpuc)
-		vcpuc->stats.spins++;
-	if (now - since >= spin_gap_ns)
+	if (!vcpuc)
 		return;
-	if (stats)
-		stats->spin_ns += now - since;
-	if (vcpuc)
+	vcpuc->stats.spins++;
+	if (now - since < spin_gap_ns)
 		vcpuc->stats.spin_ns += now - since;
 }
 
@@ -107,12 +103,11 @@ int BPF_PROG(spin_begins, struct kvm_vcpu___ovb *me)
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_ctx *taskc = task_ctx(p);
 	struct vm_ctx *vmc = taskc ? enlist(p, taskc) : NULL;
-
 	struct ovb_vm_stats *stats;
 
 	if (!vmc)
 		return 0;
-	book_spin(taskc, vmc, scx_bpf_now());
+	book_spin(taskc, scx_bpf_now());
 	stats = vm_stats(taskc->vm);
 	if (stats && taskc->spin_open)
 		stats->unheard++;

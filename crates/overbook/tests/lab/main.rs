@@ -118,7 +118,7 @@ fn a_known_answer_comes_twice() {
     assert!(comparison.pairs.iter().all(|pair| pair.change_percent().abs() < 0.5), "{:?}", comparison.pairs);
 }
 
-/// vCPUs are picked for all that is known of them; without relations nobody is known as a receiver.
+/// vCPUs are picked for all that is known of them; without relations nobody is known to be awaited.
 #[test]
 fn every_tier_is_picked() {
     let report = run(&scenario("tiers.toml"), &["--kernel", "6.18", "--repetitions", "1"]);
@@ -127,10 +127,10 @@ fn every_tier_is_picked() {
         let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
         run.extra[&format!("overbook: VMs {tier} picked")]
     };
-    for tier in ["receiver", "interrupt", "kernel"] {
+    for tier in ["awaited", "interrupt"] {
         assert!(picked("overbook", tier) > 0.0, "nobody was picked by tier {tier}");
     }
-    for tier in ["receiver", "interrupt"] {
+    for tier in ["awaited", "interrupt"] {
         assert_eq!(picked("off", tier), 0.0, "somebody was picked by tier {tier}");
     }
 }
