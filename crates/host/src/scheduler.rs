@@ -121,6 +121,7 @@ impl<'a> Scheduler<'a> {
         // Programs on functions can be loaded only where these are.
         let counts_spins = visible != Visibility::NoKvm && kvm::has_functions(&[kvm::ON_SPIN]);
         skel.progs.spin_begins.set_autoload(counts_spins);
+        skel.progs.spin_ends.set_autoload(counts_spins);
         skel.progs.irq_accepted.set_autoload(visible.sends());
         skel.progs.irq_ended.set_autoload(visible.sends());
         skel.progs.irq_ended_unseen.set_autoload(visible.sends());
@@ -214,9 +215,9 @@ impl<'a> Scheduler<'a> {
         }
         if self.counts_spins {
             // Counts, and no more: without it, VMs are scheduled all the same.
-            match progs.spin_begins.attach() {
-                Ok(link) => {
-                    self.probes.push(link);
+            match progs.spin_begins.attach().and_then(|begins| Ok([begins, progs.spin_ends.attach()?])) {
+                Ok(links) => {
+                    self.probes.extend(links);
                     if let Some(data) = self.skel.maps.data_data.as_deref_mut() {
                         data.spins_seen = 1;
                     }

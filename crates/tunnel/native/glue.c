@@ -59,6 +59,7 @@ void *glue_program(const char *name)
 	PROGRAM(irq_accepted)
 	PROGRAM(irq_ended)
 	PROGRAM(spin_begins)
+	PROGRAM(spin_ends)
 	PROGRAM(cpu_taken)
 	PROGRAM(overbook_prefer)
 	return (void *)0;

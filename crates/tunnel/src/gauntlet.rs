@@ -61,6 +61,8 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "shootdowns", play: shootdowns },
     Trial { name: "yields by name", play: yields_by_name },
     Trial { name: "receivers", play: receivers },
+    Trial { name: "wake-ups beside VMs", play: wake_ups },
+    Trial { name: "slow exits", play: slow_exits },
     Trial { name: "halting guests", play: halting },
     Trial { name: "yields beside hogs", play: yields_beside_hogs },
     Trial { name: "a large VM", play: large_vm },
@@ -553,6 +555,29 @@ fn receivers(object: Option<Vec<u8>>) -> Result<Report> {
     let mut report = setup.run(200, 1200);
     least_units(&mut report, "kernel", 1550.0);
     least_units(&mut report, "user", 1850.0);
+    Ok(report)
+}
+
+/// A host task that sleeps most of the time runs at once, whatever VMs do to each other's vCPUs.
+fn wake_ups(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host::default())?;
+    for name in ["vm-a", "vm-b", "vm-c"] {
+        setup.vm(name, 4, Pattern::Shootdown, |_| {});
+    }
+    setup.task("sleeper", Kind::Sleeper(3_000, 312_000), |_| {});
+    let mut report = setup.run(200, 1200);
+    wakes_within(&mut report, "sleeper", 10, 100.0);
+    Ok(report)
+}
+
+/// A sender is answered while it leaves its guest: it must not wait for an answer that has come.
+fn slow_exits(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { exit_ns: 40_000, ..Host::default() })?;
+    setup.vm("kernel", 4, Pattern::KernelReceiver, |_| {});
+    setup.vm("user", 4, Pattern::UserReceiver, |_| {});
+    let mut report = setup.run(200, 1200);
+    least_units(&mut report, "kernel", 3300.0);
+    least_units(&mut report, "user", 3400.0);
     Ok(report)
 }
 

@@ -134,6 +134,8 @@ pub(crate) struct Vcpu {
     pub acks: u32,
     /// A message has come that ends a halt.
     pub woken: bool,
+    /// It is on its way out of the guest, as it has spun for a window.
+    pub leaving: bool,
     /// A handler has ended, and KVM does not know yet.
     pub unseen_eoi: Option<u32>,
     pub units: u64,

@@ -30,6 +30,7 @@ impl World {
             acks: 0,
             woken: false,
             unseen_eoi: None,
+            leaving: false,
             units: 0,
             spun: 0,
             exits: 0,
@@ -78,6 +79,13 @@ impl World {
 
     /// One step; false if time must pass, or an operation is to be done.
     fn vcpu_step(&mut self, cpu: u32, task: u32, vm: usize, nth: usize) -> bool {
+        if std::mem::take(&mut self.vms[vm].vcpus[nth].leaving) {
+            // Outside the guest: whatever has come meanwhile, it does not see.
+            self.tasks[task as usize].overhead += self.host.exit_ns / 2;
+            self.model.vcpu_mode(task, self.vms[vm].vcpus[nth].phase != Phase::SpinForEver, false);
+            self.cpus[cpu as usize].todo.push_back(Op::Spin);
+            return false;
+        }
         if let Some((left, vector)) = self.vms[vm].vcpus[nth].handler {
             if left > 0 {
                 return false;
@@ -113,9 +121,8 @@ impl World {
             self.vms[vm].vcpus[nth].pause_left = window;
             self.vms[vm].vcpus[nth].exits += 1;
             self.vms[vm].vcpus[nth].spun += self.host.exit_ns;
-            self.tasks[task as usize].overhead += self.host.exit_ns;
-            self.model.vcpu_mode(task, phase != Phase::SpinForEver, false);
-            self.cpus[cpu as usize].todo.push_back(Op::Spin);
+            self.vms[vm].vcpus[nth].leaving = true;
+            self.tasks[task as usize].overhead += self.host.exit_ns.div_ceil(2);
             return false;
         }
         let vcpu = &mut self.vms[vm].vcpus[nth];

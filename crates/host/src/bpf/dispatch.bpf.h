@@ -110,13 +110,13 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 /* So many tasks of another LLC's queue are looked at for one that may run here. */
 #define STEAL_SCAN 8
 
-/* Takes the first of those at the head of an LLC's queue that may run here. */
-__noinline int steal_from(u32 llc)
+/* Takes the first of those at the head of a queue that may run here. */
+__noinline int steal_from(u64 dsq)
 {
 	struct task_struct *p;
 	u32 i = 0;
 
-	bpf_for_each (scx_dsq, p, llc_dsq(llc), 0) {
+	bpf_for_each (scx_dsq, p, dsq, 0) {
 		if (may_run_on(p, bpf_get_smp_processor_id()) && move_here(BPF_FOR_EACH_ITER, p))
 			return 1;
 		if (++i >= STEAL_SCAN)
@@ -125,20 +125,23 @@ __noinline int steal_from(u32 llc)
 	return 0;
 }
 
-/* For a CPU that has nothing to do: somebody who waits in another LLC, of this node first. */
-static bool steal(u32 llc)
+/* For a CPU that has nothing to do: somebody who waits in another LLC, of this node first; or one
+ * of SCHED_IDLE. */
+static bool steal(u32 llc, bool idle_class)
 {
 	u32 i, node = llc_node[bounded(llc, OVB_MAX_LLCS)];
 
 	bpf_for (i, 0, 2 * nr_llcs) {
 		bool far = i >= nr_llcs;
 		u32 other = llc + (far ? i - nr_llcs : i);
+		u64 dsq;
 
 		if (other >= nr_llcs)
 			other -= nr_llcs;
 		if (other == llc || (llc_node[bounded(other, OVB_MAX_LLCS)] != node) != far)
 			continue;
-		if (scx_bpf_dsq_nr_queued(llc_dsq(other)) > 0 && steal_from(other)) {
+		dsq = idle_class ? idle_dsq(llc_dsq(other)) : llc_dsq(other);
+		if (scx_bpf_dsq_nr_queued(dsq) > 0 && steal_from(dsq)) {
 			count(OVB_COUNT_STEAL_LLC);
 			return true;
 		}
@@ -171,7 +174,7 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	cpuc->next_llc = other;
 	if (other == llc || !first_key(llc_dsq(other), &key) ||
 	    !ovb_vtime_before(key + pool_at(0)->offset + BALANCE_SLICES * slice_ns, first) ||
-	    !steal_from(other))
+	    !steal_from(llc_dsq(other)))
 		return false;
 	count(OVB_COUNT_BALANCE);
 	return true;

@@ -111,6 +111,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 
 	if (!taskc) {
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		return;
 	}
 	if (!bound)
@@ -173,7 +174,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		    scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
 			return;
 	}
-	if (steal(llc))
+	if (steal(llc, false))
 		return;
 	if (prevc && is_throttled(prevc->node))
 		prevc = NULL;
@@ -183,6 +184,8 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	if (prevc)
 		keep_running(prev, prevc, cpuc, cpu);
+	else
+		steal(llc, true);
 }
 
 bool BPF_STRUCT_OPS(overbook_yield, struct task_struct *from, struct task_struct *to)

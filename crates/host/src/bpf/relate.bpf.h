@@ -77,6 +77,7 @@ static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver)
 	if (stats)
 		stats->ipis++;
 	ovb_sent_to(&from->sent, receiver, scx_bpf_now(), window_ns);
+	from->answered = 0;
 	mark(&to->from[bounded((senderc->vcpu - 1) / 64, MASK_WORDS)], senderc->vcpu - 1, true);
 	known = siblings_of(vmc, receiver);
 	bit = 1ull << (receiver & 63);
@@ -151,6 +152,8 @@ __noinline int answer(u32 vm, u32 sender, u32 receiver)
 		return 0;
 	if (known->waiting >> (sender & 63) & 1)
 		taskc = task_ctx(p);
+	else
+		vcpuc->answered = 1;
 	if (taskc) {
 		taskc->spun_at = 0;
 		mark(&known->at_work, sender, true);

@@ -251,13 +251,14 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 	struct node_ctx *node = node_at(taskc->tenant);
 	struct tenant *tenant = node ? &node->time : &taskc->own;
 	struct pool_ctx *pool = pool_at(taskc->pool);
-	/* Where its turn began: a light tenant's virtual time goes far within one. But no later
-	 * than where it was picked. */
+	/* Where its turns began: slices are booked when they begin, on all its CPUs, and what is
+	 * not used comes back. Were the level ahead of all who run, nobody who wakes up would go
+	 * before them. No later than where it was picked. */
 	u64 at = taskc->keyed_for, lift;
 
 	if (ovb_vtime_before(taskc->key, at))
 		at = taskc->key;
-	at += pool->offset - aged_slice(tenant);
+	at += pool->offset - aged_reach(tenant, node, cpu);
 	if (!cpuc)
 		return 0;
 	cpuc->level = ovb_vtime_max(cpuc->level, at);

@@ -56,6 +56,7 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	struct task_ctx *fromc = task_ctx(from), *toc = task_ctx(to);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct ovb_vm_stats *stats;
+	struct vcpu_ctx *self;
 	struct vm_ctx *vmc;
 	u64 now = scx_bpf_now();
 	u32 with = 0;
@@ -79,6 +80,11 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 		with = toc->vcpu;
 	}
 	fromc->spin_open = false;
+	self = own_vcpu_ctx(fromc);
+	if (self && self->answered) {
+		self->answered = 0;
+		return true;
+	}
 	cpuc->goes_on = 0;
 	if (!with && best_tier(vmc) < OVB_TIER_CHAINED)
 		with = stale_waiter(vmc, now);
@@ -102,16 +108,38 @@ int BPF_PROG(spin_begins, struct kvm_vcpu___ovb *me)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_ctx *taskc = task_ctx(p);
-	struct vm_ctx *vmc = taskc ? enlist(p, taskc) : NULL;
+
+	if (taskc && enlist(p, taskc)) {
+		book_spin(taskc, scx_bpf_now());
+		taskc->spin_open = true;
+	}
+	return 0;
+}
+
+/* KVM has asked nobody: a spinner in the kernel gets no help from siblings that were preempted in
+ * user mode. If one of them has an interrupt to take, this CPU goes on with it all the same. */
+SEC("?fexit/kvm_vcpu_on_spin")
+int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
+{
+	struct task_ctx *taskc = task_ctx(bpf_get_current_task_btf());
+	struct vm_ctx *vmc = taskc ? vm_ctx(taskc->vm) : NULL;
+	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct ovb_vm_stats *stats;
 
-	if (!vmc)
+	if (!vmc || !cpuc || !taskc->spin_open)
 		return 0;
-	book_spin(taskc, scx_bpf_now());
+	taskc->spin_open = false;
 	stats = vm_stats(taskc->vm);
-	if (stats && taskc->spin_open)
+	if (stats)
 		stats->unheard++;
-	taskc->spin_open = true;
+	if (best_tier(vmc) < OVB_TIER_INTERRUPT)
+		return 0;
+	cpuc->goes_on = taskc->vm;
+	cpuc->goes_on_with = 0;
+	cpuc->leaver = bpf_get_current_task_btf()->pid;
+	taskc->spun_at = scx_bpf_now();
+	taskc->yielded = true;
+	scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
 	return 0;
 }
 
