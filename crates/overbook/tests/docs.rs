@@ -100,6 +100,19 @@ fn links_of_the_docs_lead_somewhere() {
     }
 }
 
+/// Who sees the README's picture and no page finds there what its colours and the summary's columns are.
+#[test]
+fn the_picture_of_the_readme_has_a_caption() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let after = readme.split_once("(docs/images/report.png)").unwrap().1;
+    let caption = after.trim_start().split("\n\n").next().unwrap();
+    assert!(caption.starts_with('*') && caption.ends_with('*'), "{caption}");
+    let columns = overbook_report::columns::WORK.iter().map(|column| format!("`{}`:", column.name));
+    for what in columns.chain(["Grey rows", "blue is", "orange is", "upright line is"].map(String::from)) {
+        assert!(caption.contains(&what), "{what} is not in the caption: {caption}");
+    }
+}
+
 /// The README's figures are those of the files that are checked in with it, and one command prints them.
 #[test]
 fn figures_of_the_readme_are_those_of_its_files() {
