@@ -50,14 +50,15 @@ pub fn run() -> Result<()> {
     print("as a guest (`overbook guest`)", &guest())?;
     print("for measurements (`overbook lab`, `bench`)", &lab())?;
     if failed > 0 {
-        let are = if failed == 1 {
-            "thing that every scheduler here needs is"
-        } else {
-            "things that every scheduler here needs are"
-        };
-        bail!("{failed} {are} missing: see the lines with `no`");
+        bail!("{}", lacking(failed));
     }
     Ok(())
+}
+
+/// How many needs are not met, and where to look.
+fn lacking(many: usize) -> String {
+    let (thing, are) = if many == 1 { ("thing", "is") } else { ("things", "are") };
+    format!("{many} {thing} that every scheduler here needs {are} missing: see the lines with `no`")
 }
 
 fn print(title: &str, lines: &[Line]) -> Result<()> {
@@ -254,6 +255,20 @@ mod tests {
         assert!(noted.state == State::Note && noted.text.contains("CVE-2026-43392"), "{}", noted.text);
         assert!(fault("6.18.15+deb13-amd64", false).is_none());
         assert!(fault("7.2.13", true).is_none());
+    }
+
+    #[test]
+    fn one_thing_is_missing_and_two_are() {
+        assert!(
+            lacking(1).starts_with("1 thing that every scheduler here needs is missing:"),
+            "{}",
+            lacking(1)
+        );
+        assert!(
+            lacking(2).starts_with("2 things that every scheduler here needs are missing:"),
+            "{}",
+            lacking(2)
+        );
     }
 
     #[test]

@@ -100,6 +100,54 @@ fn links_of_the_docs_lead_somewhere() {
     }
 }
 
+/// Who sees the README's picture and no page finds there what its colours and the summary's columns are.
+#[test]
+fn the_picture_of_the_readme_has_a_caption() {
+    let readme = fs::read_to_string(root().join("README.md")).unwrap();
+    let after = readme.split_once("(docs/images/report.png)").unwrap().1;
+    let caption = after.trim_start().split("\n\n").next().unwrap();
+    assert!(caption.starts_with('*') && caption.ends_with('*'), "{caption}");
+    let columns = overbook_report::columns::WORK.iter().map(|column| format!("`{}`:", column.name));
+    for what in columns.chain(["Grey rows", "blue is", "orange is", "upright line is"].map(String::from)) {
+        assert!(caption.contains(&what), "{what} is not in the caption: {caption}");
+    }
+}
+
+/// What the rules are said to have brought is what was measured: each figure in a sentence that cites results.md is there.
+#[test]
+fn figures_of_the_rules_are_those_of_the_results() {
+    let text = |file: &str| fs::read_to_string(root().join("docs").join(file)).unwrap();
+    let (rules, results) = (text("policies.md"), text("results.md"));
+    let is_figure = |word: &&str| word.contains('.') && word.parse::<f64>().is_ok();
+    let mut figures = 0;
+    for sentence in rules.split(". ").filter(|sentence| sentence.contains("](results.md#")) {
+        for figure in sentence.split(|c: char| c.is_whitespace() || ",:;()".contains(c)).filter(is_figure) {
+            figures += 1;
+            let there = |word: &str| word.trim_matches(|c: char| !c.is_ascii_digit()) == figure;
+            assert!(results.split_whitespace().any(there), "{figure} is not in results.md: {sentence}");
+        }
+    }
+    assert!(figures > 5, "only {figures} figures");
+    for anchor in rules.split("](results.md#").skip(1).filter_map(|rest| rest.split(')').next()) {
+        let heading = |line: &str| {
+            let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
+            line.starts_with('#')
+                && words.chars().filter(|c| c.is_alphanumeric() || *c == '-').eq(anchor.chars())
+        };
+        assert!(results.lines().any(heading), "results.md has no heading #{anchor}");
+    }
+}
+
+/// Two numbers for one thing make both doubtful.
+#[test]
+fn the_docs_agree_on_the_disk_that_it_takes() {
+    let text = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let disk = |text: &str| text.split(" GB of disk").next().unwrap().rsplit(' ').next().unwrap().to_string();
+    let (readme, install) = (text("README.md"), text("docs/install.md"));
+    assert!(readme.contains(" GB of disk") && install.contains(" GB of disk"));
+    assert_eq!(disk(&readme), disk(&install), "README.md and docs/install.md");
+}
+
 /// The README's figures are those of the files that are checked in with it, and one command prints them.
 #[test]
 fn figures_of_the_readme_are_those_of_its_files() {

@@ -18,7 +18,10 @@ const fn column(name: &'static str, means: &'static str, cell: fn(&Row) -> Strin
     Column { name, means, cell }
 }
 
-const RATE: Column = column("work per s and VM", "", |row| format!("{} {}", three(row.rate), row.unit));
+const RATE: Column =
+    column("work per s and VM", "what the guests got done: the median of the repetitions", |row| {
+        format!("{} {}", three(row.rate), row.unit)
+    });
 const OF_BOUND: Column = column(
     "of bound",
     "the work done, as a share of what the guests could do if they never waited for a preempted sibling",
@@ -30,6 +33,17 @@ const RATIO: Column = column(
      another build may lie elsewhere",
     ratio,
 );
+
+/// Headings that are no [`Column`]s, as they name the row, and what they say.
+pub const SCENARIO: (&str, &str) =
+    ("scenario", "what the guests do, and on what host; its name leads to its tables");
+/// As [`SCENARIO`].
+pub const VARIANT: (&str, &str) = (
+    "variant",
+    "a scheduler with its settings; one in grey is the baseline that the others are compared with",
+);
+/// As [`SCENARIO`].
+pub const VMS: (&str, &str) = ("VMs", "how many of a kind, the vCPUs of each, and what they do");
 
 /// What was done: the result in a line.
 pub static WORK: [Column; 3] = [RATE, OF_BOUND, RATIO];

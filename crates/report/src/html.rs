@@ -59,7 +59,7 @@ fn overview(reports: &[&Report]) -> Markup {
         @if !outcomes.is_empty() {
             div.scroll { table {
                 thead { tr {
-                    th.l { "scenario" } th.l { "variant" }
+                    th.l { (columns::SCENARIO.0) } th.l { (columns::VARIANT.0) }
                     @for column in &shown { th title=(column.means) { (column.name) } }
                 } }
                 tbody { @for (nth, outcome) in outcomes.iter().enumerate() {
@@ -71,12 +71,22 @@ fn overview(reports: &[&Report]) -> Markup {
                     }
                 } }
             } }
+            (words([columns::SCENARIO, columns::VARIANT].into_iter().chain(figures::meanings(&shown))))
         }
         @for (nth, report) in reports.iter().enumerate() {
             @if !crate::table::alarms(report).is_empty() {
                 p.alarm { a href={ "#s" (nth) } { (report.scenario.title) } ": with complaints" }
             }
         }
+    }
+}
+
+/// Words and what they mean; those without a meaning say it themselves.
+fn words<'a>(entries: impl IntoIterator<Item = (&'a str, &'a str)>) -> Markup {
+    html! {
+        dl.words { @for (word, means) in entries.into_iter().filter(|(_, means)| !means.is_empty()) {
+            div { dt { (word) } dd { (means) } }
+        } }
     }
 }
 
@@ -165,5 +175,47 @@ mod tests {
         assert!(page.contains("<dt>of bound</dt>") && page.contains("<dt>won back</dt>"));
         assert!(!page.contains("<th>moves</th>") && !page.contains(">same rq<"), "all zero in the sample");
         assert!(!page.contains("context switches per s"), "a counter that is zero throughout");
+    }
+
+    /// What stands between two marks, each time.
+    fn between<'a>(page: &'a str, from: &str, to: &str) -> Vec<&'a str> {
+        page.split(from).skip(1).filter_map(|rest| rest.split(to).next()).collect()
+    }
+
+    #[test]
+    fn every_column_of_a_page_is_explained_beside_its_table() {
+        let mut report = summary::sample();
+        for run in &mut report.runs {
+            run.extra.insert("overbook: VMs asked".into(), 5.0);
+            run.vms.iter_mut().flat_map(|vm| &mut vm.vcpus).for_each(|vcpu| vcpu.spins = 7);
+        }
+        let page = render_many(&[&report, &report]).unwrap();
+        // Of a table's own section: the words that follow it, up to the next table.
+        for table in page.split("<table").skip(1) {
+            let (heads, after) = table.split_once("<thead>").unwrap().1.split_once("</thead>").unwrap();
+            let words = between(after, "<dt>", "</dt>");
+            for head in between(heads, "<th", "</th>") {
+                let name = head.split_once('>').unwrap().1;
+                let is_variant = report.variants.iter().any(|v| v.name == name);
+                assert!(is_variant || words.contains(&name), "{name:?} is not explained: {words:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_colour_of_a_page_is_explained() {
+        let mut report = summary::sample();
+        let turn = &mut report.instrument.as_mut().unwrap().turns[0];
+        (turn.p50_ns, turn.limit_ns) = (9, 5);
+        let page = render(&report).unwrap();
+        let first_plot = page.find("<svg").unwrap();
+        for variant in &report.variants {
+            let swatch = format!("background:{}", crate::plot::css_colour(&report, &variant.name));
+            assert!(page.find(&swatch).is_some_and(|place| place < first_plot), "{}", variant.name);
+        }
+        assert!(page.contains("base\"><td") && page.contains("in grey is the baseline"));
+        assert!(page.contains("class=\"bad\"") && page.contains("Red: over its limit"));
+        let calm = render(&summary::sample()).unwrap();
+        assert!(!calm.contains("Red: over its limit"), "what is not shown is not explained");
     }
 }

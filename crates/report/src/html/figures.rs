@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What was measured: tables and plots of a page.
 
+use super::words;
 use crate::columns::{self, Column, telling};
 use crate::format::{counter, counter_name, three, time};
 use crate::plot;
@@ -11,6 +12,26 @@ use maud::{Markup, PreEscaped, html};
 
 /// More vCPUs than these are shown only when asked for.
 const MANY_VCPUS: usize = 16;
+
+/// The columns of the bounds' table, and what they say.
+const BOUNDS: [(&str, &str); 6] = [
+    ("VM", "whose bound it is"),
+    (
+        "bound per s",
+        "what the VM could do if it never waited for a preempted sibling: the smaller of two limits",
+    ),
+    (
+        "limited by",
+        "which of the two it is: `serial`, what the VM does alone; `cpu`, what its share of CPUs buys",
+    ),
+    ("CPUs of share", "CPUs that the VM is entitled to"),
+    ("CPU time per unit", "of work, without what was spent in spin loops"),
+    ("alone: CPUs, work per s", "the VM alone with a vCPU on each of so many CPUs, every repetition"),
+];
+
+/// The first column of the table of counters.
+const COUNTER: (&str, &str) =
+    ("counter", "of the host, or of the scheduler; beside it the median of each variant's repetitions");
 
 /// All that follows the main table.
 pub fn all(report: &Report, rows: &[Row]) -> Result<Markup> {
@@ -68,7 +89,7 @@ fn table(columns: &[&Column], rows: &[Row]) -> Markup {
     html! {
         div.scroll { table {
             thead { tr {
-                th.l { "variant" } th.l { "VMs" }
+                th.l { (columns::VARIANT.0) } th.l { (columns::VMS.0) }
                 @for column in columns { th title=(column.means) { (column.name) } }
             } }
             tbody { @for (nth, row) in rows.iter().enumerate() {
@@ -82,29 +103,31 @@ fn table(columns: &[&Column], rows: &[Row]) -> Markup {
     }
 }
 
-/// What columns say that their headings do not.
-fn explained(columns: &[&Column]) -> Markup {
-    html! {
-        dl.words { @for column in columns.iter().filter(|column| !column.means.is_empty()) {
-            div { dt { (column.name) } dd { (column.means) } }
-        } }
-    }
+/// What columns are called, and what they say.
+pub fn meanings<'a>(columns: &'a [&Column]) -> impl Iterator<Item = (&'a str, &'a str)> {
+    columns.iter().map(|column| (column.name, column.means))
 }
 
+/// What the columns of [`table`] say.
+fn explained(columns: &[&Column]) -> Markup {
+    words([columns::VARIANT, columns::VMS].into_iter().chain(meanings(columns)))
+}
+
+/// The variants with their colours.
 fn variants(report: &Report) -> Markup {
     html! {
-        @if report.variants.iter().any(|v| !v.about.is_empty()) {
-            dl { @for v in &report.variants { dt { (v.name) } dd { (v.about) } } }
-        }
+        dl { @for v in &report.variants { dt { (swatch(report, &v.name)) (v.name) } dd { (v.about) } } }
+        p.note { "Each variant has its colour in all plots below." }
     }
 }
 
 fn legend(report: &Report) -> Markup {
-    html! {
-        ul.legend { @for v in &report.variants {
-            li { i style={ "background:" (plot::css_colour(report, &v.name)) } {} (v.name) }
-        } }
-    }
+    html! { ul.legend { @for v in &report.variants { li { (swatch(report, &v.name)) (v.name) } } } }
+}
+
+/// The colour of a variant's plots.
+fn swatch(report: &Report, variant: &str) -> Markup {
+    html! { i.swatch style={ "background:" (plot::css_colour(report, variant)) } {} }
 }
 
 fn bounds(report: &Report) -> Markup {
@@ -113,10 +136,7 @@ fn bounds(report: &Report) -> Markup {
             details {
                 summary { "How the bounds came about" }
                 div.scroll { table {
-                    thead { tr {
-                        th.l { "VM" } th { "bound per s" } th { "limited by" } th { "CPUs of share" }
-                        th { "CPU time per unit" } th { "alone: CPUs, work per s" }
-                    } }
+                    thead { tr { @for (nth, (name, _)) in BOUNDS.iter().enumerate() { th.l[nth == 0] { (name) } } } }
                     tbody { @for bound in &report.bounds { tr {
                         td.l { (bound.vm) } td { (three(bound.rate)) } td { (bound.limited_by) }
                         td { (format!("{:.2}", bound.share_cpus)) } td { (time(bound.cpu_ns_per_unit as u64)) }
@@ -125,6 +145,7 @@ fn bounds(report: &Report) -> Markup {
                         } }
                     } } }
                 } }
+                (words(BOUNDS))
             }
         }
     }
@@ -159,11 +180,12 @@ fn host(report: &Report) -> Markup {
         @if !counters.is_empty() {
             h2 { "Host and schedulers" }
             div.scroll { table.narrow {
-                thead { tr { th.l { "counter" } @for v in &report.variants { th { (v.name) } } } }
+                thead { tr { th.l { (COUNTER.0) } @for v in &report.variants { th { (v.name) } } } }
                 tbody { @for (name, values) in &counters {
                     tr { td.l { (counter_name(name)) } @for value in values { td { (counter(name, *value)) } } }
                 } }
             } }
+            (words([COUNTER]))
             @if zero > 0 { p.note { (zero) " more are zero throughout; the JSON file has them." } }
         }
     }

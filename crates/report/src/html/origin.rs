@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where the figures come from: the instrument and the machine.
 
+use super::words;
 use crate::format::time;
-use crate::schema::Report;
+use crate::schema::{Report, TurnRow};
 use maud::{Markup, html};
+
+/// The columns of the instrument's table, and what they say.
+const TURNS: [(&str, &str); 6] = [
+    ("across CPUs", "what was timed, before anything was measured"),
+    ("samples", "how often"),
+    ("median", "half of the samples took longer"),
+    ("limit", "what the median may be; beyond it the emulator distorts too much to believe the figures"),
+    ("p99", "one sample in a hundred took longer"),
+    ("max", "the longest sample"),
+];
 
 /// What the instrument found when it checked itself.
 pub fn instrument(report: &Report) -> Markup {
@@ -19,18 +30,23 @@ pub fn instrument(report: &Report) -> Markup {
         }
         @if !found.turns.is_empty() {
             div.scroll { table {
-                thead { tr {
-                    th.l { "across CPUs" } th { "samples" } th { "median" } th { "limit" } th { "p99" } th { "max" }
-                } }
+                thead { tr { @for (nth, (name, _)) in TURNS.iter().enumerate() { th.l[nth == 0] { (name) } } } }
                 tbody { @for row in &found.turns { tr {
                     td.l { (row.name) } td { (row.samples) }
-                    td.bad[row.limit_ns > 0 && row.p50_ns > row.limit_ns] { (time(row.p50_ns)) }
+                    td.bad[is_over(row)] { (time(row.p50_ns)) }
                     td { @if row.limit_ns > 0 { (time(row.limit_ns)) } @else { "–" } }
                     td { (time(row.p99_ns)) } td { (time(row.max_ns)) }
                 } } }
             } }
+            (words(TURNS))
+            @if found.turns.iter().any(is_over) { p.note { "Red: over its limit." } }
         }
     }
+}
+
+/// Whether a median is beyond what it may be.
+fn is_over(row: &TurnRow) -> bool {
+    row.limit_ns > 0 && row.p50_ns > row.limit_ns
 }
 
 /// The machine and all its knobs.

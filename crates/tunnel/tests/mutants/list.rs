@@ -264,7 +264,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no stealing",
         file: "main.bpf.c",
-        find: "\tif (steal(llc))\n\t\treturn;\n",
+        find: "\tif (steal(llc, false))\n\t\treturn;\n",
         put: "",
         missed: Some("who is queued goes to the LLC of an idle CPU at once, and balance does the rest"),
     },
