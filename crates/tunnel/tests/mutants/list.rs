@@ -120,12 +120,15 @@ pub const MUTANTS: &[Mutant] = &[
         "\t\t__sync_fetch_and_sub(&node->time.vtime, ovb_age(node->time.rate, (u64)-ns));\n",
         "",
     ),
-    mutant(
-        "members without an order",
-        "time.bpf.h",
-        "\t\ttaskc->key += (u64)bias_of(taskc, tenant, node, woken);",
-        "\t\tbias_of(taskc, tenant, node, woken);",
-    ),
+    Mutant {
+        name: "members without an order",
+        file: "time.bpf.h",
+        find: "\t\ttaskc->key += (u64)bias_of(taskc, tenant, node, woken);",
+        put: "\t\tbias_of(taskc, tenant, node, woken);",
+        missed: Some(
+            "by their tenant's key alone members are served in the order of coming, which is as even",
+        ),
+    },
     Mutant {
         name: "a long sleep earns all",
         file: "turn.h",
@@ -180,13 +183,12 @@ pub const MUTANTS: &[Mutant] = &[
         "\t__sync_fetch_and_add(&vmc->weight, weight - vcpuc->weight);",
         "\tvmc->weight = weight;",
     ),
-    Mutant {
-        name: "the least useful first",
-        file: "tiers.h",
-        find: "\t\tif (s->at_work & s->awaited)\n\t\t\treturn OVB_TIER_AWAITED;\n\t\tif (s->at_work & s->interrupted)\n\t\t\treturn OVB_TIER_INTERRUPT;\n",
-        put: "",
-        missed: Some("receivers at 4:1 do a tenth less, and no trial has as many"),
-    },
+    mutant(
+        "the least useful first",
+        "tiers.h",
+        "\t\tif (s->at_work & s->awaited)\n\t\t\treturn OVB_TIER_AWAITED;\n\t\tif (s->at_work & s->interrupted)\n\t\t\treturn OVB_TIER_INTERRUPT;\n",
+        "",
+    ),
     Mutant {
         name: "a choice from another queue",
         file: "choose.bpf.h",
@@ -206,7 +208,15 @@ pub const MUTANTS: &[Mutant] = &[
         "\t\t\tanswer(taskc->vm, i * 64 + (u32)__builtin_ctzll(from), taskc->vcpu - 1);\n",
         "",
     ),
-    mutant("IPIs that nobody sees", "relate.bpf.h", "\tmark(&known->interrupted, receiver, true);\n", ""),
+    Mutant {
+        name: "IPIs that nobody sees",
+        file: "relate.bpf.h",
+        find: "\tmark(&known->interrupted, receiver, true);\n",
+        put: "",
+        missed: Some(
+            "a CPU is looked for all the same, and no trial has so many vCPUs that the choice matters",
+        ),
+    },
     Mutant {
         name: "nobody gives up",
         file: "yield.bpf.h",
