@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Steal monitor: how many cores a guest should use, from what it got and what was stolen from it in
- * each period (facts.md A7, A8). Pure: the same samples give the same decisions, so that a recorded
+ * each period. Pure: the same samples give the same decisions, so that a recorded
  * trace can be replayed.
  *
  * Two governors. `step` is the published rule: one core fewer while steal is above `high`, one more

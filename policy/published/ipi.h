@@ -2,7 +2,7 @@
 /*
  * The two published ways to know an IPI's receiver, for comparison with relations.h.
  *
- * "KVM: Implement IPI-aware directed yield candidate selection" (facts.md A4): one slot each way.
+ * "KVM: Implement IPI-aware directed yield candidate selection": one slot each way.
  * Its defects are kept: any EOI ends the relation, whatever its vector; an EOI wipes the receiver's
  * own outgoing record; the last of several receivers is the only one known.
  *

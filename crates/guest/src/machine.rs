@@ -34,7 +34,7 @@ impl Machine {
     }
 
     /// A machine of these cores, each on its node; the first core with a CPU that is not `away` (isolated, or without
-    /// ticks) keeps house, as the published monitor has it (facts.md A8).
+    /// ticks) keeps house, as the published monitor has it.
     pub fn new(cores: impl Iterator<Item = (u32, Cpus)>, away: &Cpus) -> Machine {
         let mut cores: Vec<(u32, Cpus)> = cores.collect();
         cores.sort_by_key(|(_, cpus)| cpus.first().copied());

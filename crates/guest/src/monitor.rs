@@ -59,7 +59,7 @@ impl Monitor {
         (after != before).then_some(after)
     }
 
-    /// Takes the user's choice, until [`Monitor::automatic`]. Unlike the published file (facts.md A9), it must be a
+    /// Takes the user's choice, until [`Monitor::automatic`]. Unlike the published file, it must be a
     /// part of the online CPUs, and all of them is a choice too.
     ///
     /// # Errors
