@@ -63,7 +63,7 @@ struct tun_map *tun_map_of(void *of, unsigned type, unsigned max, unsigned key, 
 	else if (type == TYPE_PERCPU_ARRAY)
 		map->data = lines_of(MAX_CPUS * cpu_stride(map));
 	else if (type == TYPE_HASH || type == TYPE_LRU_HASH)
-		map->buckets = calloc(max, sizeof(*map->buckets));
+		map->buckets = heap_new(max * sizeof(*map->buckets));
 	else
 		fault("maps of type %u are not modelled", type);
 	return map;
@@ -163,7 +163,7 @@ long tun_update(struct tun_map *map, const void *key, const void *value, unsigne
 	}
 	if (out_of_memory())
 		return -ENOMEM;
-	entry = calloc(1, sizeof(*entry) + ((map->key + 7) & ~7u) + map->value);
+	entry = heap_new(sizeof(*entry) + ((map->key + 7) & ~7u) + map->value);
 	memcpy(entry->data, key, map->key);
 	memcpy(entry->data + ((map->key + 7) & ~7u), value, map->value);
 	*at = entry;
@@ -200,7 +200,7 @@ static struct tun_stored {
 
 static void note(struct tun_map *map, void *data)
 {
-	struct tun_stored *stored = malloc(sizeof(*stored));
+	struct tun_stored *stored = heap_new(sizeof(*stored));
 
 	*stored = (struct tun_stored){.next = all_stored, .map = map, .data = data};
 	all_stored = stored;
@@ -302,7 +302,7 @@ long tun_timer_init(struct bpf_timer *timer, struct tun_map *map)
 
 	if (node)
 		return -EBUSY;
-	node = calloc(1, sizeof(*node));
+	node = heap_new(sizeof(*node));
 	node->map = map;
 	node->value = timer;
 	*timer_of(timer) = node;
@@ -456,8 +456,7 @@ struct task_struct *bpf_task_from_pid(s32 pid)
 		if (of >= room) {
 			u32 more = 2 * of + 1024;
 
-			ids = realloc(ids, more * sizeof(*ids));
-			memset(ids + room, 0, (more - room) * sizeof(*ids));
+			ids = heap_more(ids, room * sizeof(*ids), more * sizeof(*ids));
 			room = more;
 		}
 		ids[of] = known + 1;

@@ -147,7 +147,7 @@ void schedule_locked(struct tun_rq *rq)
 	rq->need_resched = false;
 	/* Who has claimed an idle CPU may not have made it run anything. */
 	if (!prev && !next)
-		update_idle(rq->id, true);
+		mark_idle(rq->id, true);
 	if (prev == next)
 		return;
 	if (prev && prev->class == CLASS_EXT)
@@ -512,12 +512,12 @@ void tun_migration(u32 cpu, u32 id, bool disable)
 u32 tun_new_task(u32 cpu, u32 on, u32 pid, u32 tgid, u32 weight, u32 policy, bool higher,
 		 const unsigned long *bits, struct tun_group *group)
 {
-	struct tun_task *p = calloc(1, sizeof(*p));
+	struct tun_task *p = heap_new(sizeof(*p));
 	u32 i;
 
 	if (nr_tasks == room_for_tasks) {
 		room_for_tasks = room_for_tasks ? 2 * room_for_tasks : 256;
-		tasks = realloc(tasks, room_for_tasks * sizeof(*tasks));
+		tasks = heap_more(tasks, nr_tasks * sizeof(*tasks), room_for_tasks * sizeof(*tasks));
 	}
 	p->id = nr_tasks;
 	tasks[nr_tasks++] = p;

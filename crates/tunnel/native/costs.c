@@ -129,7 +129,7 @@ static void written(const volatile void *at)
 	if (!cost || (u64)at - (u64)&here + (1 << 20) < 2 << 20)
 		return;
 	if (!writers)
-		writers = calloc(LINES, sizeof(*writers));
+		writers = heap_new(LINES * sizeof(*writers));
 	while (writers[i].line && writers[i].line != line)
 		i = (i + 1) & (LINES - 1);
 	if (writers[i].line && writers[i].cpu != cx->cpu + 1) {

@@ -109,7 +109,7 @@ s32 scx_bpf_create_dsq(u64 id, s32 node)
 		return -EEXIST;
 	if (++nr_dsqs == MAX_DSQS)
 		return -ENOMEM;
-	dsq = calloc(1, sizeof(*dsq));
+	dsq = heap_new(sizeof(*dsq));
 	dsq->id = id;
 	dsq->local = -1;
 	while (dsqs[i])

@@ -14,15 +14,15 @@ bool tun_uses_cpu_release(void);
 u32 glue_marks(struct task_struct *p);
 const char *glue_mask(const void *at);
 
-void *calloc(unsigned long n, unsigned long size);
+void *heap_new(unsigned long size);
 int strcmp(const char *a, const char *b);
 
 void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic)
 {
-	struct kvm_vcpu___ovb *vcpu = calloc(1, 4096);
-	struct kvm_lapic___ovb *lapic = calloc(1, sizeof(*lapic));
+	struct kvm_vcpu___ovb *vcpu = heap_new(4096);
+	struct kvm_lapic___ovb *lapic = heap_new(sizeof(*lapic));
 
-	lapic->regs = calloc(1, 1024);
+	lapic->regs = heap_new(1024);
 	vcpu->arch.apic = lapic;
 	vcpu->vcpu_id = id;
 	vcpu->kvm = kvm;
@@ -143,8 +143,6 @@ u32 glue_marks(struct task_struct *p)
 /* The masks of CPUs, by name; NULL for anything else. */
 const char *glue_mask(const void *at)
 {
-	if (soft_idle && at >= (void *)soft_idle && at < (void *)(soft_idle + 1))
-		return "soft_idle";
 	if (preferred && at >= (void *)preferred && at < (void *)(preferred + 1))
 		return "preferred";
 	return (void *)0;

@@ -10,7 +10,7 @@ struct tun_group *root_group;
 /* Makes a group; without a parent, the root. Weight as in cpu.weight. */
 struct tun_group *tun_new_group(u32 cpu, struct tun_group *parent, u32 weight, u64 id)
 {
-	struct tun_group *group = calloc(1, sizeof(*group));
+	struct tun_group *group = heap_new(sizeof(*group));
 	struct scx_cgroup_init_args args = {
 		.weight = weight, .bw_period_us = 100000, .bw_quota_us = ~0ull};
 

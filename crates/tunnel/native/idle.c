@@ -35,10 +35,16 @@ static void update_core(u32 cpu)
 		set(&idle_cores, i, all);
 }
 
-void update_idle(u32 cpu, bool idle)
+void mark_idle(u32 cpu, bool idle)
 {
 	set(&idle_cpus, cpu, idle && rqs[cpu].online);
 	update_core(cpu);
+}
+
+/* The same, and the scheduler is told: a CPU becomes idle, or busy. */
+void update_idle(u32 cpu, bool idle)
+{
+	mark_idle(cpu, idle);
 	if (tun_ops()->update_idle)
 		OP(update_idle, MAY_REST, (s32)cpu, cpu, idle, 0);
 }

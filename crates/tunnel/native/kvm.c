@@ -11,16 +11,16 @@
 
 struct tun_vm *tun_new_vm(u32 vcpus)
 {
-	struct tun_vm *vm = calloc(1, sizeof(*vm));
+	struct tun_vm *vm = heap_new(sizeof(*vm));
 
-	vm->vcpus = calloc(vcpus, sizeof(*vm->vcpus));
+	vm->vcpus = heap_new(vcpus * sizeof(*vm->vcpus));
 	return vm;
 }
 
 /* A task becomes a vCPU (KVM_CREATE_VCPU and a first KVM_RUN). */
 void tun_new_vcpu(struct tun_vm *vm, u32 id)
 {
-	struct tun_vcpu *vcpu = calloc(1, sizeof(*vcpu));
+	struct tun_vcpu *vcpu = heap_new(sizeof(*vcpu));
 
 	vcpu->vm = vm;
 	vcpu->index = vm->nr;

@@ -12,14 +12,16 @@ typedef __builtin_va_list va_list;
 int vsnprintf(char *to, unsigned long size, const char *format, va_list args);
 int snprintf(char *to, unsigned long size, const char *format, ...);
 void *calloc(unsigned long n, unsigned long size);
-void *realloc(void *old, unsigned long size);
-void *malloc(unsigned long size);
 void free(void *at);
 void *memcpy(void *to, const void *from, unsigned long size);
 void *memset(void *to, int byte, unsigned long size);
 int memcmp(const void *a, const void *b, unsigned long size);
 char *strncpy(char *to, const char *from, unsigned long size);
 int strcmp(const char *a, const char *b);
+
+/* heap.c */
+void *heap_new(unsigned long size);
+void *heap_more(const void *old, unsigned long size, unsigned long more);
 
 /* dlfcn.h */
 typedef struct {
@@ -33,7 +35,7 @@ int dladdr(const void *at, Dl_info *info);
 /* Zeroes, from the beginning of a line on: which fields share one does not depend on chance. */
 static inline void *lines_of(unsigned long size)
 {
-	return (void *)(((unsigned long)calloc(1, size + 64) + 63) & ~63ul);
+	return (void *)(((unsigned long)heap_new(size + 64) + 63) & ~63ul);
 }
 
 /* Flags of the core (kernel/sched/sched.h), which vmlinux.h does not have. */

@@ -266,6 +266,7 @@ void tun_count_lock(void);
 void tun_count_step(void);
 
 /* idle.c */
+void mark_idle(u32 cpu, bool idle);
 void update_idle(u32 cpu, bool idle);
 
 /* group.c */

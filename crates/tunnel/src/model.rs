@@ -237,6 +237,7 @@ macro_rules! functions {
 
 functions! {
     init(u32, c_int, bool, *const Calls);
+    end();
     topology(u32, u32, u32, u32);
     start(bool) -> i32;
     set_cpu(u32);
@@ -296,6 +297,13 @@ pub struct Model {
     functions: Functions,
     /// Open for as long as the library is loaded: the loader knows libraries by name, which is that of the descriptor.
     _file: memfd::Memfd,
+}
+
+impl Drop for Model {
+    fn drop(&mut self) {
+        // SAFETY: nobody else has the model, and nothing of it is used any more.
+        unsafe { (self.functions.end)() }
+    }
 }
 
 /// Defines methods that pass their arguments on.
