@@ -20,8 +20,7 @@ enum ovb_tier {
 	OVB_TIER_ANY = 3,
 	/* At work, with an interrupt to take. */
 	OVB_TIER_INTERRUPT = 4,
-	/* At work, and a sibling waits for it by name; or it has waited for an answer, which has
-	 * come. */
+	/* It has waited for an answer, which has come. */
 	OVB_TIER_AWAITED = 5,
 	OVB_TIERS = 6,
 };

@@ -216,12 +216,7 @@ impl<'a> Scheduler<'a> {
         if self.counts_spins {
             // Counts, and no more: without it, VMs are scheduled all the same.
             match progs.spin_begins.attach().and_then(|begins| Ok([begins, progs.spin_ends.attach()?])) {
-                Ok(links) => {
-                    self.probes.extend(links);
-                    if let Some(data) = self.skel.maps.data_data.as_deref_mut() {
-                        data.spins_seen = 1;
-                    }
-                }
+                Ok(links) => self.probes.extend(links),
                 Err(why) => log::warn!("spins are not counted: {why}"),
             }
         }

@@ -100,7 +100,6 @@ counters! {
         gave_up: "spinners whose CPU went to others, since nobody of the VM who could help was queued",
         ipis: "IPIs between vCPUs that were seen",
         eois: "ends of interrupts that were seen",
-        urgent: "IPIs to queued vCPUs for which a CPU was told to look at once",
     } and {
         #[stat(desc = "ns that the vCPUs ran")]
         run_ns: u64,
@@ -293,7 +292,7 @@ impl VmStats {
         writeln!(
             to,
             "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued, {:.3} s spun; yields {} \
-             delivered {} gave up {}; unheard {}; IPIs {} urgent {}",
+             delivered {} gave up {}; unheard {}; IPIs {}",
             self.name,
             s(self.run_ns),
             self.run_ns * 100 / wanted_ns,
@@ -303,8 +302,7 @@ impl VmStats {
             self.delivered,
             self.gave_up,
             self.unheard,
-            self.ipis,
-            self.urgent
+            self.ipis
         )?;
         for (name, tier) in self.tiers.iter().filter(|(_, tier)| tier.picked > 0) {
             writeln!(to, "    {name}: picked {}", tier.picked)?;

@@ -78,7 +78,7 @@ const HOST: [Column<HostStats>; 9] = [
     ("overbook_host_idle_overdue", "SCHED_IDLE tasks that went before others", |s| s.idle_overdue),
 ];
 
-const VM: [Column<VmStats>; 7] = [
+const VM: [Column<VmStats>; 6] = [
     ("overbook_vm_yields_asked", "directed yields that KVM asked for", |s| s.asked),
     ("overbook_vm_yields_delivered", "directed yields after which the CPU went on with a sibling", |s| {
         s.delivered
@@ -87,7 +87,6 @@ const VM: [Column<VmStats>; 7] = [
     ("overbook_vm_spins_gave_up", "spinners that gave up their turn", |s| s.gave_up),
     ("overbook_vm_ipis", "IPIs between vCPUs that were seen", |s| s.ipis),
     ("overbook_vm_eois", "ends of interrupts that were seen", |s| s.eois),
-    ("overbook_vm_urgent", "IPIs to queued vCPUs for which a CPU was told to look", |s| s.urgent),
 ];
 
 /// In ns, shown in seconds.

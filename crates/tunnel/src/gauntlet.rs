@@ -538,13 +538,12 @@ fn shootdowns(object: Option<Vec<u8>>) -> Result<Report> {
 
 /// Where nobody sees IPIs, the sender says whom it waits for.
 fn yields_by_name(object: Option<Vec<u8>>) -> Result<Report> {
-    let set = vec![("relations".to_string(), 0)];
-    let mut setup = Setup::new(object, Host { set, ..Host::default() })?;
+    let mut setup = Setup::new(object, Host::default())?;
     for name in ["vm-a", "vm-b"] {
         setup.vm(name, 4, Pattern::KernelReceiver, |spec| spec.pv_yield = true);
     }
     let mut report = setup.run(200, 1200);
-    least_units(&mut report, "vm", 1600.0);
+    least_units(&mut report, "vm", 3000.0);
     Ok(report)
 }
 
@@ -552,9 +551,11 @@ fn receivers(object: Option<Vec<u8>>) -> Result<Report> {
     let mut setup = Setup::new(object, Host::default())?;
     setup.vm("kernel", 4, Pattern::KernelReceiver, |_| {});
     setup.vm("user", 4, Pattern::UserReceiver, |_| {});
+    setup.vm("halted", 4, Pattern::HaltedReceiver, |_| {});
     let mut report = setup.run(200, 1200);
-    least_units(&mut report, "kernel", 1550.0);
-    least_units(&mut report, "user", 1850.0);
+    least_units(&mut report, "kernel", 2250.0);
+    least_units(&mut report, "user", 2250.0);
+    least_units(&mut report, "halted", 5000.0);
     Ok(report)
 }
 

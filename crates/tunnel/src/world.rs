@@ -204,7 +204,6 @@ impl World {
         // The hardware's window, an exit and some room.
         model.set::<u64>("spin_gap_ns", 0, 2 * host.window_ns)?;
         model.set::<bool>("sends_seen", 0, true)?;
-        model.set::<u32>("spins_seen", 0, 1)?;
         for (name, value) in &host.set {
             // Only 64-bit and 32-bit variables are tunable; ours say so in their names.
             match name.ends_with("_ns") {

@@ -107,6 +107,30 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	look_into(llc_dsq(llc), 0);
 }
 
+/* Whether anybody is queued where a CPU that has nothing to do takes him from. */
+static bool somebody_waits(s32 cpu)
+{
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+	u64 pools = cpuc ? cpuc->pools : 0;
+	u32 i;
+
+	if (scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0)
+		return true;
+	if (!is_preferred(cpu))
+		return false;
+	bpf_for (i, 0, nr_llcs)
+		if (scx_bpf_dsq_nr_queued(llc_dsq(i)) > 0)
+			return true;
+	bpf_for (i, 0, OVB_MAX_POOLS) {
+		if (!pools)
+			break;
+		if (scx_bpf_dsq_nr_queued(pool_dsq((u32)__builtin_ctzll(pools))) > 0)
+			return true;
+		pools &= pools - 1;
+	}
+	return false;
+}
+
 /* So many tasks of another LLC's queue are looked at for one that may run here. */
 #define STEAL_SCAN 8
 
@@ -272,13 +296,7 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struc
 	charge(prevc, scx_bpf_now());
 	prevc->queue_pool = prevc->pool;
 	place(prev, prevc, cpu, false);
-	cpuc->key = key_of(prevc);
-	/* Somebody may have claimed this CPU and then run elsewhere; there is no switch that would
-	 * tell. */
-	if (prevc->idle_class)
-		mark_soft_idle(cpu, true);
-	else
-		advance(prevc, cpu);
+	goes_by_key(prevc, cpuc, cpu);
 	cpuc->until = scx_bpf_now() + slice_ns;
 	scx_bpf_task_set_slice(prev, slice_ns);
 }

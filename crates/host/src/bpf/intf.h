@@ -66,11 +66,9 @@ struct ovb_vm_stats {
 	unsigned long long unheard;
 	/* Nobody of the VM was worth the CPU: it went to the next tenant. */
 	unsigned long long gave_up;
-	/* IPIs between vCPUs that were seen, and EOIs; and IPIs to a queued vCPU for which a CPU
-	 * was told to look. */
+	/* IPIs between vCPUs that were seen, and EOIs. */
 	unsigned long long ipis;
 	unsigned long long eois;
-	unsigned long long urgent;
 };
 
 /* Whose entry it is in the table of VMs; its first words. */

@@ -64,17 +64,7 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	}
 	/* Who is not inserted here is enqueued. */
-	if (!taskc || near < 0 || is_throttled(taskc->node))
-		return cpu;
-	if (!idle && !taskc->idle_class) {
-		s32 soft = claim_soft_idle(p, prev_cpu);
-
-		if (soft >= 0) {
-			cpu = soft;
-			idle = true;
-		}
-	}
-	if (!idle)
+	if (!idle || !taskc || near < 0 || is_throttled(taskc->node))
 		return cpu;
 	taskc->queue_pool = taskc->pool;
 	place(p, taskc, cpu, true);
@@ -110,8 +100,10 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	bool woken = enq_flags & SCX_ENQ_WAKEUP, bound = is_bound(p, cpu);
 
 	if (!taskc) {
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
-		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+		if (idle >= 0)
+			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
 	}
 	if (!bound)
@@ -120,19 +112,25 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
 	place(p, taskc, cpu, woken);
-	if (bound) {
-		if (scx_bpf_test_and_clear_cpu_idle(cpu))
-			idle = cpu;
-	} else {
-		idle = claim_idle(p, taskc, cpu);
-		if (idle >= 0)
-			cpu = idle;
-	}
 	queue(p, taskc, bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu)), enq_flags);
+	/* After that, for a CPU that becomes idle meanwhile: see update_idle(). */
+	if (bound)
+		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
+	else
+		idle = limited() ? idle_preferred(p, cpu, 0)
+				 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
 	else if (woken && !taskc->idle_class)
 		preempt_for(p, taskc, cpu, bound);
+}
+
+/* A CPU that had found nobody is idle from now on. Who was queued in between has not seen that, and
+ * told nobody. */
+void BPF_STRUCT_OPS(overbook_update_idle, s32 cpu, bool idle)
+{
+	if (idle && somebody_waits(cpu))
+		scx_bpf_kick_cpu(cpu, 0);
 }
 
 /* Whether the running task may go on, others being queued: none of them goes before it. */
@@ -227,18 +225,11 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->yielded = false;
 	cpuc->vm = taskc->vm;
 	cpuc->since = taskc->idle_class ? 0 : now;
-	mark_soft_idle(cpu, taskc->idle_class);
-	if (!cpuc->inherits) {
+	if (!cpuc->inherits)
 		cpuc->until = now + slice_ns;
-		cpuc->lender = 0;
-	} else if ((s64)(cpuc->until - now) > 0) {
+	else if ((s64)(cpuc->until - now) > 0)
 		scx_bpf_task_set_slice(p, cpuc->until - now);
-	}
 	cpuc->inherits = false;
-	if (taskc->idle_class) {
-		cpuc->key = cpuc->level + 1000 * slice_ns;
-		return;
-	}
 	/* Who comes out of turn says nothing about whose turn it is, and must not be sent back at
 	 * once. */
 	if (taskc->out_of_turn) {
@@ -246,8 +237,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 		cpuc->key = cpuc->level;
 		return;
 	}
-	cpuc->key = key_of(taskc);
-	advance(taskc, cpu);
+	goes_by_key(taskc, cpuc, cpu);
 }
 
 void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
@@ -258,6 +248,8 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 	if (!taskc || !cpuc)
 		return;
 	cpuc->vm = 0;
+	/* Nobody's victim until somebody runs here; that may be a task of a higher class. */
+	cpuc->key = cpuc->level;
 	charge(taskc, scx_bpf_now());
 	if (cpuc->debt_ns < 0)
 		settle();
@@ -266,8 +258,6 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 	/* Who loses the CPU against his will was at work, as far as anybody knows. */
 	if (!taskc->yielded)
 		taskc->spun_at = 0;
-	if (taskc->idle_class)
-		mark_soft_idle(scx_bpf_task_cpu(p), false);
 }
 
 void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
@@ -429,16 +419,9 @@ void BPF_STRUCT_OPS(overbook_cgroup_set_bandwidth, struct cgroup *cgrp, u64 peri
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 {
-	struct bpf_cpumask *mask = bpf_cpumask_create();
+	s32 err = init_preferred() ?: scx_bpf_create_dsq(PARKED, -1);
 	u32 i;
-	s32 err;
 
-	if (!mask)
-		return -ENOMEM;
-	mask = bpf_kptr_xchg(&soft_idle, mask);
-	if (mask)
-		bpf_cpumask_release(mask);
-	err = init_preferred() ?: scx_bpf_create_dsq(PARKED, -1);
 	if (err)
 		return err;
 	init_refills();
@@ -460,7 +443,12 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 	}
 	bpf_for (i, 0, nr_cpus) {
 		struct cpu_ctx *cpuc = cpu_ctx_of(i);
+		struct look_timer *timer = bpf_map_lookup_elem(&look_timers, &i);
 
+		if (timer) {
+			bpf_timer_init(&timer->timer, &look_timers, CLOCK_MONOTONIC);
+			bpf_timer_set_callback(&timer->timer, look_again);
+		}
 		if (cpuc) {
 			cpuc->level = tide;
 			cpuc->goes_on = 0;
@@ -483,15 +471,17 @@ void BPF_STRUCT_OPS(overbook_exit, struct scx_exit_info *ei)
 
 SCX_OPS_DEFINE(overbook_ops, .select_cpu = (void *)overbook_select_cpu,
 	       .enqueue = (void *)overbook_enqueue, .dispatch = (void *)overbook_dispatch,
-	       .yield = (void *)overbook_yield, .running = (void *)overbook_running,
-	       .stopping = (void *)overbook_stopping, .tick = (void *)overbook_tick,
-	       .runnable = (void *)overbook_runnable, .quiescent = (void *)overbook_quiescent,
-	       .init_task = (void *)overbook_init_task, .exit_task = (void *)overbook_exit_task,
-	       .enable = (void *)overbook_enable, .set_weight = (void *)overbook_set_weight,
+	       .update_idle = (void *)overbook_update_idle, .yield = (void *)overbook_yield,
+	       .running = (void *)overbook_running, .stopping = (void *)overbook_stopping,
+	       .tick = (void *)overbook_tick, .runnable = (void *)overbook_runnable,
+	       .quiescent = (void *)overbook_quiescent, .init_task = (void *)overbook_init_task,
+	       .exit_task = (void *)overbook_exit_task, .enable = (void *)overbook_enable,
+	       .set_weight = (void *)overbook_set_weight,
 	       .set_cpumask = (void *)overbook_set_cpumask,
 	       .cgroup_init = (void *)overbook_cgroup_init,
 	       .cgroup_exit = (void *)overbook_cgroup_exit,
 	       .cgroup_set_weight = (void *)overbook_cgroup_set_weight,
 	       .cgroup_set_bandwidth = (void *)overbook_cgroup_set_bandwidth,
 	       .init = (void *)overbook_init, .exit = (void *)overbook_exit,
-	       .flags = SCX_OPS_ENQ_LAST, .timeout_ms = 30000, .name = "overbook");
+	       .flags = SCX_OPS_ENQ_LAST | SCX_OPS_KEEP_BUILTIN_IDLE, .timeout_ms = 30000,
+	       .name = "overbook");

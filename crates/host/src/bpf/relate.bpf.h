@@ -14,7 +14,6 @@
 #define OVERBOOK_RELATE_BPF_H
 
 #include "choose.bpf.h"
-#include "wake.bpf.h"
 
 #define APIC_DM_FIXED 0x000
 #define APIC_DM_INIT  0x500
@@ -36,37 +35,11 @@ static bool in_hardirq(void)
 }
 #endif
 
-/* A queued vCPU is sent an interrupt, or yielded to: it is as if it woke up. Returns 1 if a CPU was
- * told. */
-__noinline int look_for_cpu(u32 pid)
-{
-	struct task_struct *p = bpf_task_from_pid(pid);
-	struct task_ctx *taskc = p ? task_ctx(p) : NULL;
-	struct ovb_vm_stats *stats;
-	s32 cpu = -1;
-
-	if (!p)
-		return 0;
-	if (taskc && taskc->queued_since && !is_pinned(p)) {
-		cpu = victim_for(p, taskc, scx_bpf_task_cpu(p));
-		stats = vm_stats(taskc->vm);
-		if (cpu >= 0) {
-			scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-			if (stats)
-				stats->urgent++;
-		}
-	}
-	bpf_task_release(p);
-	return cpu >= 0;
-}
-
 /* An IPI of the vCPU that runs here to a sibling. */
 static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver)
 {
 	struct vcpu_ctx *from = own_vcpu_ctx(senderc), *to;
 	struct ovb_vm_stats *stats;
-	struct ovb_siblings *known;
-	u64 bit;
 
 	if (!from || receiver >= OVB_MAX_VCPUS || receiver == senderc->vcpu - 1)
 		return;
@@ -77,15 +50,8 @@ static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver)
 	if (stats)
 		stats->ipis++;
 	ovb_sent_to(&from->sent, receiver, scx_bpf_now(), window_ns);
-	from->answered = 0;
 	mark(&to->from[bounded((senderc->vcpu - 1) / 64, MASK_WORDS)], senderc->vcpu - 1, true);
-	known = siblings_of(vmc, receiver);
-	bit = 1ull << (receiver & 63);
-	if (known->interrupted & bit)
-		return;
-	mark(&known->interrupted, receiver, true);
-	if ((known->at_work | known->waiting) & bit)
-		look_for_cpu(vmc->pids[bounded(receiver, OVB_MAX_VCPUS)]);
+	mark(&siblings_of(vmc, receiver)->interrupted, receiver, true);
 }
 
 SEC("?tp_btf/kvm_apic_accept_irq")
@@ -134,26 +100,24 @@ int BPF_PROG(ipi_incomplete, u32 vcpu, u32 icrh, u32 icrl, u32 id, u32 index)
 #define SENDERS 4
 
 /* A receiver has ended an interrupt: one of its senders waits for nobody any more, if this was the
- * last. If it had left this CPU to the receiver, it has it back. */
+ * last. */
 __noinline int answer(u32 vm, u32 sender, u32 receiver)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);
-	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct vcpu_ctx *vcpuc = vmc ? vcpu_ctx(vmc, sender) : NULL;
-	struct task_ctx *taskc = NULL;
 	struct ovb_siblings *known;
+	struct task_ctx *taskc;
 	struct task_struct *p;
 
-	if (!vcpuc || !cpuc || !ovb_sent_answered(&vcpuc->sent, receiver))
+	if (!vcpuc || !ovb_sent_answered(&vcpuc->sent, receiver))
 		return 0;
 	known = siblings_of(vmc, sender);
+	if (!(known->waiting >> (sender & 63) & 1))
+		return 0;
 	p = bpf_task_from_pid(vmc->pids[bounded(sender, OVB_MAX_VCPUS)]);
 	if (!p)
 		return 0;
-	if (known->waiting >> (sender & 63) & 1)
-		taskc = task_ctx(p);
-	else
-		vcpuc->answered = 1;
+	taskc = task_ctx(p);
 	if (taskc) {
 		taskc->spun_at = 0;
 		mark(&known->at_work, sender, true);
@@ -164,16 +128,6 @@ __noinline int answer(u32 vm, u32 sender, u32 receiver)
 			mark(&known->at_work, sender, false);
 	}
 	bpf_task_release(p);
-	if (!taskc)
-		return 0;
-	if (cpuc->lender == sender + 1) {
-		cpuc->goes_on = vm;
-		cpuc->goes_on_with = sender + 1;
-		cpuc->leaver = bpf_get_current_task_btf()->pid;
-		scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
-	} else {
-		look_for_cpu(vmc->pids[bounded(sender, OVB_MAX_VCPUS)]);
-	}
 	return 0;
 }
 

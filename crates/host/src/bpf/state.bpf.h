@@ -60,8 +60,6 @@ const volatile u64 spin_gap_ns = 20000;
 
 /* The probes, while they are attached, see every IPI. */
 const volatile bool sends_seen;
-/* Every PAUSE exit is seen, so a yield without one is the guest's own. */
-volatile u32 spins_seen SEC(".data");
 
 /* Virtual time starts this much before the wrap, so that every run crosses it. */
 #define VTIME_START (0ull - 1000000000ull)
@@ -150,7 +148,7 @@ struct cpu_ctx {
 	/* Key of the running task, with its queue's offset; the level if it came out of turn, so
 	 * that nobody preempts it, and that of whoever has claimed the CPU. */
 	u64 key;
-	/* When it began to run, and its VM. */
+	/* When it began to run, 0 if it is of SCHED_IDLE, and its VM. */
 	u64 since;
 	u32 vm;
 	/* What a tenant owes for time on this CPU that is not booked yet; negative: it has paid for
@@ -164,8 +162,6 @@ struct cpu_ctx {
 	u32 goes_on_with;
 	/* Whoever runs next goes on with the slice of the one before. */
 	u32 inherits;
-	/* Who left this CPU to a receiver of its IPI that runs here now: its id plus one. */
-	u32 lender;
 	/* When the slice ends that the queues have given to who runs here, or to whom he came
 	 * after. */
 	u64 until;
@@ -188,9 +184,6 @@ struct cpu_ctx {
 };
 
 TABLE(PERCPU_ARRAY, cpu_ctxs, struct cpu_ctx, 1);
-
-/* CPUs that run SCHED_IDLE tasks: as good as idle. */
-private(OVERBOOK) struct bpf_cpumask __kptr *soft_idle;
 
 /* `i` as an index of an array of n, a power of two. The compiler must not know what is known of `i`
  * already: it would leave the mask out, and the verifier needs it. */

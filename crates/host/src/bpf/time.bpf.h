@@ -278,4 +278,15 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 	return 0;
 }
 
+/* A task runs here by its key: others are compared with that. SCHED_IDLE gives way to all. */
+static void goes_by_key(struct task_ctx *taskc, struct cpu_ctx *cpuc, s32 cpu)
+{
+	if (taskc->idle_class) {
+		cpuc->key = cpuc->level + 1000 * slice_ns;
+		return;
+	}
+	cpuc->key = key_of(taskc);
+	advance(taskc, cpu);
+}
+
 #endif

@@ -69,8 +69,6 @@ struct vcpu_ctx {
 	/* Whom it has sent IPIs, and who has sent it one that it has not ended. */
 	struct ovb_sent sent;
 	u64 from[MASK_WORDS];
-	/* The last of its IPIs has been answered while it ran: it may not know yet. */
-	u32 answered;
 	/* What it adds to the weight of its VM. */
 	u32 weight;
 };

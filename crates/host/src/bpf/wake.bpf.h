@@ -9,42 +9,6 @@
 #include "prefer.bpf.h"
 #include "time.bpf.h"
 
-static void mark_soft_idle(s32 cpu, bool idle)
-{
-	struct bpf_cpumask *mask = soft_idle;
-
-	if (!mask || bpf_cpumask_test_cpu(cpu, cast_mask(mask)) == (idle && is_preferred(cpu)))
-		return;
-	if (idle)
-		bpf_cpumask_set_cpu(cpu, mask);
-	else
-		bpf_cpumask_clear_cpu(cpu, mask);
-}
-
-/* Takes a CPU that runs a SCHED_IDLE task for `p`; −1 if there is none. */
-static s32 claim_soft_idle(const struct task_struct *p, s32 prev_cpu)
-{
-	struct bpf_cpumask *mask = soft_idle;
-	s32 cpu;
-
-	if (!mask)
-		return -1;
-	if (bpf_cpumask_test_cpu(prev_cpu, p->cpus_ptr) && is_preferred(prev_cpu) &&
-	    bpf_cpumask_test_and_clear_cpu(prev_cpu, mask))
-		return prev_cpu;
-	cpu = bpf_cpumask_any_and_distribute(p->cpus_ptr, cast_mask(mask));
-	return cpu < nr_cpus && bpf_cpumask_test_and_clear_cpu(cpu, mask) && is_preferred(cpu) ? cpu
-											       : -1;
-}
-
-/* Takes an idle CPU for `p`; negative if there is none. */
-static s32 claim_idle(struct task_struct *p, const struct task_ctx *taskc, s32 cpu)
-{
-	s32 idle = limited() ? idle_preferred(p, cpu, 0) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-
-	return idle >= 0 || taskc->idle_class ? idle : claim_soft_idle(p, cpu);
-}
-
 /* So many CPUs, from its last one on, are looked at for somebody whom a woken task may preempt. */
 #define VICTIMS 64
 
@@ -64,8 +28,8 @@ static bool may_preempt(const struct task_struct *p, const struct task_ctx *task
 	return ovb_vtime_before(key_of(taskc) + preempt_margin_ns, cpuc->key);
 }
 
-/* CPU of whoever can wait best on an LLC, if he can wait; claimed, so that who comes next looks
- * elsewhere. −1 if there is none. */
+/* CPU of whoever can wait best on an LLC, or of a SCHED_IDLE task on another, if he can wait;
+ * claimed, so that who comes next looks elsewhere. −1 if there is none. */
 __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
 			  s32 prev_cpu)
 {
@@ -82,10 +46,9 @@ __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *
 			break;
 		if (cpu >= nr_cpus)
 			cpu -= nr_cpus;
-		if (llc_of(cpu) != llc || !may_preempt(p, taskc, cpu))
-			continue;
 		cpuc = cpu_ctx_of(cpu);
-		if (!cpuc || (self->victim >= 0 && !ovb_vtime_before(self->victim_key, cpuc->key)))
+		if (!cpuc || (llc_of(cpu) != llc && cpuc->since) || !may_preempt(p, taskc, cpu) ||
+		    (self->victim >= 0 && !ovb_vtime_before(self->victim_key, cpuc->key)))
 			continue;
 		self->victim = (s32)cpu;
 		self->victim_key = cpuc->key;

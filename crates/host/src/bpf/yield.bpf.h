@@ -56,7 +56,6 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	struct task_ctx *fromc = task_ctx(from), *toc = task_ctx(to);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct ovb_vm_stats *stats;
-	struct vcpu_ctx *self;
 	struct vm_ctx *vmc;
 	u64 now = scx_bpf_now();
 	u32 with = 0;
@@ -70,23 +69,9 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	if (!stats || !vmc)
 		return false;
 	stats->asked++;
-	/* No PAUSE exit: the guest itself has asked, and by name (KVM_HC_SCHED_YIELD). */
-	if (spins_seen && !fromc->spin_open) {
-		if (!toc->vcpu || !toc->queued_since)
-			return true;
-		mark(&siblings_of(vmc, toc->vcpu - 1)->awaited, toc->vcpu - 1, true);
-		if (look_for_cpu(to->pid))
-			return true;
-		with = toc->vcpu;
-	}
 	fromc->spin_open = false;
-	self = own_vcpu_ctx(fromc);
-	if (self && self->answered) {
-		self->answered = 0;
-		return true;
-	}
 	cpuc->goes_on = 0;
-	if (!with && best_tier(vmc) < OVB_TIER_CHAINED)
+	if (best_tier(vmc) < OVB_TIER_CHAINED)
 		with = stale_waiter(vmc, now);
 	if (with || best_tier(vmc) >= OVB_TIER_CHAINED) {
 		cpuc->goes_on = fromc->vm;
@@ -116,6 +101,24 @@ int BPF_PROG(spin_begins, struct kvm_vcpu___ovb *me)
 	return 0;
 }
 
+#define LOOK_AGAIN_NS 2000
+
+/* Tells CPUs to look again, a moment later. */
+struct look_timer {
+	struct bpf_timer timer;
+};
+
+TABLE(ARRAY, look_timers, struct look_timer, OVB_MAX_CPUS);
+
+static int look_again(void *map, u32 *cpu, struct look_timer *timer)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+
+	if (cpuc && cpuc->goes_on && bpf_get_current_task_btf()->pid == cpuc->leaver)
+		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
+	return 0;
+}
+
 /* KVM has asked nobody: a spinner in the kernel gets no help from siblings that were preempted in
  * user mode. If one of them has an interrupt to take, this CPU goes on with it all the same. */
 SEC("?fexit/kvm_vcpu_on_spin")
@@ -124,9 +127,11 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 	struct task_ctx *taskc = task_ctx(bpf_get_current_task_btf());
 	struct vm_ctx *vmc = taskc ? vm_ctx(taskc->vm) : NULL;
 	struct cpu_ctx *cpuc = this_cpu_ctx();
+	u32 cpu = bpf_get_smp_processor_id();
+	struct look_timer *timer = bpf_map_lookup_elem(&look_timers, &cpu);
 	struct ovb_vm_stats *stats;
 
-	if (!vmc || !cpuc || !taskc->spin_open)
+	if (!vmc || !cpuc || !timer || !taskc->spin_open)
 		return 0;
 	taskc->spin_open = false;
 	stats = vm_stats(taskc->vm);
@@ -139,7 +144,8 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 	cpuc->leaver = bpf_get_current_task_btf()->pid;
 	taskc->spun_at = scx_bpf_now();
 	taskc->yielded = true;
-	scx_bpf_kick_cpu(bpf_get_smp_processor_id(), SCX_KICK_PREEMPT);
+	/* Not now: this program is a section that holds up a grace period, and must not move. */
+	bpf_timer_start(&timer->timer, LOOK_AGAIN_NS, BPF_F_TIMER_CPU_PIN);
 	return 0;
 }
 
@@ -171,7 +177,6 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 	if (!id)
 		return false;
 	cpuc->inherits = true;
-	cpuc->lender = prevc->spun_at ? prevc->vcpu : 0;
 	stats = vm_stats(vm);
 	if (stats)
 		stats->delivered++;
