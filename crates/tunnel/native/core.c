@@ -517,7 +517,8 @@ u32 tun_new_task(u32 cpu, u32 on, u32 pid, u32 tgid, u32 weight, u32 policy, boo
 
 	if (nr_tasks == room_for_tasks) {
 		room_for_tasks = room_for_tasks ? 2 * room_for_tasks : 256;
-		tasks = heap_more(tasks, nr_tasks * sizeof(*tasks), room_for_tasks * sizeof(*tasks));
+		tasks = heap_more(tasks, nr_tasks * sizeof(*tasks),
+				  room_for_tasks * sizeof(*tasks));
 	}
 	p->id = nr_tasks;
 	tasks[nr_tasks++] = p;
