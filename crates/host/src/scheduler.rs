@@ -90,6 +90,7 @@ impl<'a> Scheduler<'a> {
             &mut rodata.preempt_margin_ns,
             &mut rodata.protect_ns,
             &mut rodata.stale_ns,
+            &mut rodata.look_again_ns,
             &mut rodata.window_ns,
             &mut rodata.idle_patience_ns,
             &mut rodata.spin_gap_ns,

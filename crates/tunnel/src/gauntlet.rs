@@ -62,6 +62,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "yields by name", play: yields_by_name },
     Trial { name: "receivers", play: receivers },
     Trial { name: "wake-ups beside VMs", play: wake_ups },
+    Trial { name: "wake-ups beside yields", play: wake_ups_at_yields },
     Trial { name: "slow exits", play: slow_exits },
     Trial { name: "halting guests", play: halting },
     Trial { name: "yields beside hogs", play: yields_beside_hogs },
@@ -564,6 +565,18 @@ fn wake_ups(object: Option<Vec<u8>>) -> Result<Report> {
     let mut setup = Setup::new(object, Host::default())?;
     for name in ["vm-a", "vm-b", "vm-c"] {
         setup.vm(name, 4, Pattern::Shootdown, |_| {});
+    }
+    setup.task("sleeper", Kind::Sleeper(3_000, 312_000), |_| {});
+    let mut report = setup.run(200, 1200);
+    wakes_within(&mut report, "sleeper", 10, 100.0);
+    Ok(report)
+}
+
+/// Nor does it wait for the turn of a VM that a CPU is about to go on with when it is told of the wake-up.
+fn wake_ups_at_yields(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { interleave: 2, ..Host::default() })?;
+    for name in ["vm-a", "vm-b"] {
+        setup.vm(name, 4, Pattern::Ipi, |_| {});
     }
     setup.task("sleeper", Kind::Sleeper(3_000, 312_000), |_| {});
     let mut report = setup.run(200, 1200);

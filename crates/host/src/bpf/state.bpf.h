@@ -58,6 +58,10 @@ const volatile u64 idle_patience_ns = 1000000000;
  * room, ns. */
 const volatile u64 spin_gap_ns = 20000;
 
+/* A spinner whom KVM asks nobody for leaves its CPU so much later, ns: when the program that finds
+ * that out has ended. */
+const volatile u64 look_again_ns = 2000;
+
 /* The probes, while they are attached, see every IPI. */
 const volatile bool sends_seen;
 
@@ -151,6 +155,8 @@ struct cpu_ctx {
 	/* When it began to run, 0 if it is of SCHED_IDLE, and its VM. */
 	u64 since;
 	u32 vm;
+	/* Somebody who has woken up goes before who runs here, and this CPU was told. */
+	u32 claimed;
 	/* What a tenant owes for time on this CPU that is not booked yet; negative: it has paid for
 	 * time that it has not used yet. */
 	u32 debtor;

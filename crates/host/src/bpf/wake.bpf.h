@@ -57,6 +57,7 @@ __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *
 	if (!cpuc)
 		return -1;
 	cpuc->key = key_of(taskc);
+	cpuc->claimed = true;
 	return self->victim;
 }
 

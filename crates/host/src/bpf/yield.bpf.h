@@ -101,8 +101,6 @@ int BPF_PROG(spin_begins, struct kvm_vcpu___ovb *me)
 	return 0;
 }
 
-#define LOOK_AGAIN_NS 2000
-
 /* Tells CPUs to look again, a moment later. */
 struct look_timer {
 	struct bpf_timer timer;
@@ -145,12 +143,12 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 	taskc->spun_at = scx_bpf_now();
 	taskc->yielded = true;
 	/* Not now: this program is a section that holds up a grace period, and must not move. */
-	bpf_timer_start(&timer->timer, LOOK_AGAIN_NS, BPF_F_TIMER_CPU_PIN);
+	bpf_timer_start(&timer->timer, look_again_ns, BPF_F_TIMER_CPU_PIN);
 	return 0;
 }
 
 /* Goes on with the turn of the VM whose vCPU has just left this CPU waiting, unless that turn is
- * over. */
+ * over, or somebody who goes before it has woken up. */
 static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 {
 	u32 vm = cpuc->goes_on, id;
@@ -160,7 +158,7 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 	struct vm_ctx *vmc;
 
 	cpuc->goes_on = 0;
-	if (!vm || !prev || prev->pid != cpuc->leaver)
+	if (!vm || cpuc->claimed || !prev || prev->pid != cpuc->leaver)
 		return false;
 	prevc = task_ctx(prev);
 	vmc = vm_ctx(vm);
