@@ -10,6 +10,8 @@ pure! {
     of = ovb_rate_of(weight: u32) -> u64;
     /// rate · a ÷ b: a member's rate from its group's.
     times = ovb_rate_times(rate: u64, a: u32, b: u32) -> u64;
+    /// What a rate was made of, in one word: that of the levels below, and one level's.
+    inputs = ovb_rate_inputs(below: u64, total: u64, weight: u32) -> u64;
     /// Real time as virtual time at a rate, saturating.
     age = ovb_age(rate: u64, ns: u64) -> u64;
 }

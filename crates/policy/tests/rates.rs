@@ -201,3 +201,19 @@ fn the_corners_are_within_bounds() {
         }
     }
 }
+
+proptest! {
+    /// Another weight at any level shows.
+    #[test]
+    fn inputs_that_differ_have_another_word(
+        levels in prop::collection::vec((0u64..1 << 40, 1u32..102_401), 1..12),
+        at in any::<prop::sample::Index>(),
+        total in 0u64..1 << 40,
+        weight in 1u32..102_401,
+    ) {
+        let word = |levels: &[(u64, u32)]| levels.iter().fold(0, |below, (total, weight)| inputs(below, *total, *weight));
+        let mut other = levels.clone();
+        other[at.index(levels.len())] = (total, weight);
+        prop_assert_eq!(word(&levels) == word(&other), levels == other);
+    }
+}

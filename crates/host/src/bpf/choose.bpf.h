@@ -10,6 +10,8 @@
 
 /* So many vCPUs of the best tier are tried until one may run here. */
 #define TRIES 3
+/* A VM is calm after so many slices. */
+#define CALM_SLICES 8
 /* The first of a queue is not passed over for more than so many turns of its VM. */
 #define PATIENCE_TURNS 2
 
@@ -25,6 +27,14 @@ static u32 best_tier(const struct vm_ctx *vmc)
 			best = tier;
 	}
 	return best;
+}
+
+/* Whether all vCPUs of a VM are worth the same: none has spun for long, or was sent an IPI while it
+ * was queued. Then a search would be for nothing. */
+static bool is_calm(const struct vm_ctx *vmc, u64 now)
+{
+	return (sends_seen || !relations) &&
+	       (s64)(now - vmc->stirred_at) > (s64)(CALM_SLICES * slice_ns);
 }
 
 /* The first vCPU of a tier from an id on, wrapping; OVB_MAX_VCPUS if there is none. */
@@ -44,10 +54,13 @@ static u32 next_of_tier(const struct vm_ctx *vmc, u32 tier, u32 from)
 	return OVB_MAX_VCPUS;
 }
 
-/* Takes a thread to this CPU if it is queued where this CPU looks. */
+/* Takes a thread to this CPU if it is queued where this CPU looks. Whether it may run here is asked
+ * when the iterator is there: a task whose affinity changes after that is queued anew, and then the
+ * kernel does not move it. Asked before, such a change would end the scheduler. */
 static bool take_thread(u32 pid, s32 cpu)
 {
 	struct task_struct *p = bpf_task_from_pid(pid);
+	struct bpf_iter_scx_dsq it;
 	struct task_ctx *taskc;
 	bool taken = false;
 
@@ -56,14 +69,16 @@ static bool take_thread(u32 pid, s32 cpu)
 	taskc = task_ctx(p);
 	if (taskc && taskc->queued_since &&
 	    (taskc->dsq == llc_dsq(llc_of(cpu)) || taskc->dsq == cpu_dsq(cpu) ||
-	     is_pool_dsq(taskc->dsq)))
-		taken = take_from_queue(p, taskc->dsq);
+	     is_pool_dsq(taskc->dsq))) {
+		if (!bpf_iter_scx_dsq_new(&it, taskc->dsq, 0) && may_run_on(p, cpu))
+			taken = move_here(&it, p);
+		bpf_iter_scx_dsq_destroy(&it);
+	}
 	bpf_task_release(p);
 	return taken;
 }
 
-/* Where IPIs are delivered without an exit nobody is told of them: looks whether a vCPU has one to
- * take. */
+/* Where IPIs are delivered without an exit nobody is told: looks whether a vCPU has one to take. */
 static void look_for_interrupt(struct vm_ctx *vmc, u32 id)
 {
 	struct task_struct *p;
@@ -112,25 +127,9 @@ __noinline u32 run_best(u32 vm, u32 least)
 }
 
 /* Whether its VM has had so many turns without it. */
-static bool is_passed_over(struct task_ctx *taskc, s32 cpu)
+static bool is_passed_over(const struct task_ctx *taskc, const struct tenant *tenant)
 {
-	struct node_ctx *node = node_at(taskc->tenant);
-
-	return node && ovb_vtime_gap(node->time.vtime, taskc->queued_at) >
-			       PATIENCE_TURNS * aged_slice(&node->time);
-}
-
-/* Runs the first of a queue, or a sibling that is worth more. */
-__noinline int run_first(u64 dsq)
-{
-	s32 cpu = bpf_get_smp_processor_id();
-	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
-	struct task_ctx *taskc = first ? task_ctx(first) : NULL;
-
-	if (taskc && taskc->vcpu && !is_passed_over(taskc, cpu) &&
-	    run_best(taskc->vm, OVB_TIER_CHAINED))
-		return 1;
-	return scx_bpf_dsq_move_to_local(dsq, 0);
+	return ovb_vtime_gap(tenant->vtime, taskc->queued_at) > PATIENCE_TURNS * aged_slice(tenant);
 }
 
 #endif

@@ -15,23 +15,13 @@
  * tenant pays for it. */
 #define REKEYED 16
 
-/* Brings the first of a queue to its place, if its tenant's turn has ended since it was queued.
- * Returns 1 if it did. */
-__noinline int rekey_first(u64 dsq)
+/* The place of a queued task whose tenant's turn has ended since; false if it stays. */
+static bool is_displaced(struct task_ctx *taskc, struct node_ctx *node)
 {
-	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
-	struct bpf_iter_scx_dsq it;
-	struct task_ctx *taskc;
-	struct node_ctx *node;
-	int moved = 0;
 	u64 later;
 
-	if (!first)
-		return 0;
-	taskc = task_ctx(first);
-	node = taskc ? node_at(taskc->tenant) : NULL;
-	if (!node || taskc->out_of_turn || node->time.deadline == taskc->keyed_for)
-		return 0;
+	if (taskc->out_of_turn || node->time.deadline == taskc->keyed_for)
+		return false;
 	/* Others of its tenant have run meanwhile, and it stands better among them. */
 	later = node->time.deadline + pool_at(taskc->pool)->offset -
 		pool_at(taskc->queue_pool)->offset + (u64)bias_of(taskc, &node->time, node, false);
@@ -40,48 +30,73 @@ __noinline int rekey_first(u64 dsq)
 	/* Of tenants whose slices are booked one by one the place is exact to one of them. */
 	if (!ovb_vtime_before(taskc->key, later) ||
 	    later - taskc->key < ovb_vtime_max(slice_ns, aged_slice(&node->time)))
-		return 0;
+		return false;
 	taskc->keyed_for = node->time.deadline;
 	taskc->key = later;
-	if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
-		scx_bpf_dsq_move_set_vtime(&it, later);
-		moved = scx_bpf_dsq_move_vtime(&it, first, dsq, 0);
-	}
-	bpf_iter_scx_dsq_destroy(&it);
-	return moved;
-}
-
-/* Key of the first in a queue; false if there is nobody. */
-static bool first_key(u64 dsq, u64 *key)
-{
-	struct task_struct *first;
-	u32 i;
-
-	bpf_for (i, 0, REKEYED)
-		if (!rekey_first(dsq))
-			break;
-	first = __COMPAT_scx_bpf_dsq_peek(dsq);
-	if (!first)
-		return false;
-	*key = first->scx.dsq_vtime;
 	return true;
 }
 
-/* Compares the first of a queue, which is that of a pool, with the first of those that a CPU has
- * looked at. */
+/* Looks who is the first of a queue. Returns 1 if it has gone to its place elsewhere in it. */
+__noinline int look_at_first(u64 dsq, u32 may_move)
+{
+	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct bpf_iter_scx_dsq it;
+	struct task_ctx *taskc;
+	struct node_ctx *node;
+	struct vm_ctx *vmc;
+	int moved = 0;
+
+	if (!cpuc)
+		return 0;
+	cpuc->peeked = first;
+	cpuc->peeked_vm = 0;
+	if (!first)
+		return 0;
+	cpuc->peeked_key = first->scx.dsq_vtime;
+	taskc = task_ctx(first);
+	node = taskc ? node_at(taskc->tenant) : NULL;
+	if (!node)
+		return 0;
+	if (may_move && is_displaced(taskc, node)) {
+		if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
+			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
+			moved = scx_bpf_dsq_move_vtime(&it, first, dsq, 0);
+		}
+		bpf_iter_scx_dsq_destroy(&it);
+	}
+	vmc = taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
+	if (vmc && !is_calm(vmc, scx_bpf_now()) && !is_passed_over(taskc, &node->time))
+		cpuc->peeked_vm = taskc->vm;
+	return moved;
+}
+
+/* Looks who is the first of a queue, once it stands right; false if there is nobody. */
+static bool peek_at(u64 dsq, const struct cpu_ctx *cpuc)
+{
+	u32 i;
+
+	bpf_for (i, 0, REKEYED)
+		if (!look_at_first(dsq, i + 1 < REKEYED))
+			break;
+	return cpuc->peeked;
+}
+
+/* Compares the first of a queue, a pool's, with the first of those that a CPU has looked at. */
 __noinline int look_into(u64 dsq, u32 pool)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
-	u64 key;
 
-	/* Empty, mostly, and that is cheaper to ask. */
-	if (!cpuc || scx_bpf_dsq_nr_queued(dsq) <= 0 || !first_key(dsq, &key))
+	/* Those of CPUs and pools are empty, mostly, and that is cheaper to ask. */
+	if (!cpuc || (dsq >= OVB_MAX_LLCS && scx_bpf_dsq_nr_queued(dsq) <= 0) ||
+	    !peek_at(dsq, cpuc))
 		return 0;
-	key += pool_at(pool)->offset;
-	if (cpuc->found && !ovb_vtime_before(key, cpuc->first_key))
+	cpuc->peeked_key += pool_at(pool)->offset;
+	if (cpuc->found && !ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))
 		return 0;
 	cpuc->found = true;
-	cpuc->first_key = key;
+	cpuc->first_key = cpuc->peeked_key;
+	cpuc->first_vm = cpuc->peeked_vm;
 	cpuc->first_dsq = dsq;
 	return 0;
 }
@@ -149,8 +164,8 @@ __noinline int steal_from(u64 dsq)
 	return 0;
 }
 
-/* For a CPU that has nothing to do: somebody who waits in another LLC, of this node first; or one
- * of SCHED_IDLE. */
+/* For a CPU that has nothing to do: who waits in another LLC, this node's first; or a SCHED_IDLE
+ * task. */
 static bool steal(u32 llc, bool idle_class)
 {
 	u32 i, node = llc_node[bounded(llc, OVB_MAX_LLCS)];
@@ -183,8 +198,8 @@ static bool steal(u32 llc, bool idle_class)
  */
 static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 {
-	u64 now, key;
 	u32 other;
+	u64 now;
 
 	if (nr_llcs < 2)
 		return false;
@@ -196,16 +211,16 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	if (other >= nr_llcs)
 		other = 0;
 	cpuc->next_llc = other;
-	if (other == llc || !first_key(llc_dsq(other), &key) ||
-	    !ovb_vtime_before(key + pool_at(0)->offset + BALANCE_SLICES * slice_ns, first) ||
+	if (other == llc || !peek_at(llc_dsq(other), cpuc) ||
+	    !ovb_vtime_before(cpuc->peeked_key + pool_at(0)->offset + BALANCE_SLICES * slice_ns,
+			      first) ||
 	    !steal_from(llc_dsq(other)))
 		return false;
 	count(OVB_COUNT_BALANCE);
 	return true;
 }
 
-/* Whether a queued task has waited for so long. It may have been queued after `now`, by another
- * CPU. */
+/* Whether a queued task has waited for so long. Another CPU may have queued it after `now`. */
 static bool has_waited(const struct task_ctx *taskc, u64 now, u64 ns)
 {
 	return (s64)(now - taskc->queued_since) >= (s64)ns;

@@ -17,8 +17,6 @@
 #define OVB_MAX_VCPUS 256
 /* Groups, and VMs that share one. */
 #define OVB_MAX_NODES 8192
-/* Groups with a cpu.max. */
-#define OVB_MAX_LIMITED 1024
 /* Sets of CPUs that tasks are bound to and that have a queue; as many as a word has bits. */
 #define OVB_MAX_POOLS 64
 

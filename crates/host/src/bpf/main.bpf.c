@@ -11,20 +11,15 @@
  * all that belongs to it, a group of ordinary tasks, or a task of the root group. It has one
  * virtual time for the whole host, ages by its rate down the tree of cpu.weight (tree), and has
  * turns (policy/turn.h). While a CPU serves a VM, it runs whichever of its vCPUs is worth most to
- * it now (policy/tiers.h): a sibling spins for its answer, it has an interrupt to take, it was
- * preempted in the kernel, at work, or last, spinning. Whose vCPU runs makes no difference to who
- * pays. So a spinner's turn goes on with another vCPU, an IPI to a preempted vCPU is a wake-up, and
- * nobody outside the VM waits longer for either.
+ * it now (policy/tiers.h): its answer has come, it has an interrupt to take, it was preempted at
+ * work, or last, spinning. Whose vCPU runs makes no difference to who pays: a spinner's turn goes
+ * on with another vCPU, and nobody outside the VM waits longer for that.
  *
- * The terms.
+ * The terms. Turns, deadlines, the level and the tide are in policy/turn.h.
  *
- * - slice: what a task may run before others are asked again; turn: a tenant's, of a slice.
- * - deadline: virtual time at which the tenant's turn ends; the earliest goes first.
  * - key: by which a task is queued: its tenant's deadline, and how far the task stands from it
- * among the members, at most two slices. A key whose tenant's turn has ended meanwhile is made anew
- * when it comes to the head of its queue.
- * - level: virtual time that who is picked on a CPU has come to; the tide is the latest of all
- * CPUs'.
+ *   among the members. One whose tenant's turn has ended meanwhile is made anew at the head of its
+ *   queue.
  * - LLC queue: a DSQ per last-level cache, by key; CPU queue: a DSQ per CPU for tasks that can run
  *   nowhere else; and a DSQ per pool, which is a set of CPUs, of a cpuset. A CPU takes the earliest
  *   of all heads. SCHED_IDLE tasks have queues of their own, and tasks whose group has used its
@@ -168,7 +163,9 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 			grant(prevc->tenant);
 			return;
 		}
-		if (balance(llc, cpuc, cpuc->first_key) || run_first(cpuc->first_dsq) ||
+		if (balance(llc, cpuc, cpuc->first_key) ||
+		    (cpuc->first_vm && run_best(cpuc->first_vm, OVB_TIER_CHAINED)) ||
+		    scx_bpf_dsq_move_to_local(cpuc->first_dsq, 0) ||
 		    scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
 			return;
 	}

@@ -16,9 +16,10 @@
 /* include/uapi/linux/time.h */
 #define CLOCK_MONOTONIC 1
 
-/* Places of the nodes that have a cpu.max, 0 for none; and how many have one. */
-u32 limited_nodes[OVB_MAX_LIMITED];
-u32 limited_used;
+/* Which nodes have a cpu.max, in how many words of these there may be any, and how many have one.
+ */
+u64 limited_nodes[OVB_MAX_NODES / 64];
+u32 limited_words;
 u32 nr_limited;
 
 struct refill_timer {
@@ -79,15 +80,16 @@ static void start_refills(void)
 __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 {
 	struct node_ctx *node = node_at(place);
-	u32 i;
+	u32 word = bounded(place / 64, OVB_MAX_NODES / 64);
+	bool fresh;
 
 	if (!node)
 		return 0;
+	fresh = !node->quota.quota;
 	if (quota_us == ~0ull) {
-		if (!node->limited)
+		if (fresh)
 			return 0;
-		limited_nodes[bounded(node->limited - 1, OVB_MAX_LIMITED)] = 0;
-		node->limited = 0;
+		give_back(limited_nodes, OVB_MAX_NODES, place);
 		node->quota.quota = 0;
 		node->throttled = 0;
 		__sync_fetch_and_sub(&nr_limited, 1);
@@ -96,53 +98,52 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 	node->quota.period = period_us * 1000;
 	node->quota.burst = burst_us * 1000;
 	node->quota.quota = quota_us * 1000;
-	if (!node->limited) {
-		node->quota.left = (s64)node->quota.quota;
-		node->quota.next = scx_bpf_now() + node->quota.period;
-		bpf_for (i, 0, OVB_MAX_LIMITED) {
-			if (__sync_val_compare_and_swap(&limited_nodes[bounded(i, OVB_MAX_LIMITED)],
-							0, place))
-				continue;
-			node->limited = i + 1;
-			if (i >= limited_used)
-				limited_used = i + 1;
-			break;
-		}
-		/* More groups than we keep: this one has none, rather than one that never ends. */
-		if (!node->limited) {
-			node->quota.quota = 0;
-			return 0;
-		}
-		if (!__sync_fetch_and_add(&nr_limited, 1))
-			start_refills();
-	}
+	if (!fresh)
+		return 0;
+	node->quota.left = (s64)node->quota.quota;
+	node->quota.next = scx_bpf_now() + node->quota.period;
+	__sync_fetch_and_or(&limited_nodes[word], 1ull << (place & 63));
+	if (word >= limited_words)
+		limited_words = word + 1;
+	if (!__sync_fetch_and_add(&nr_limited, 1))
+		start_refills();
 	return 0;
+}
+
+/* Begins a new period of a group, if it is time. Returns 1 if it is no longer throttled. */
+static int refill_one(struct node_ctx *node, u64 now)
+{
+	struct ovb_quota copy = node->quota;
+
+	if (ovb_quota_refill(&copy, now)) {
+		s64 more = copy.left - node->quota.left;
+
+		node->quota.next = copy.next;
+		__sync_fetch_and_add(&node->quota.left, more);
+	}
+	if (!node->throttled || node->quota.left <= 0)
+		return 0;
+	node->throttled = 0;
+	return 1;
 }
 
 /* Begins new periods. Returns 1 if somebody is no longer throttled. */
 static int refill_all(u64 now)
 {
-	u32 i, freed = 0;
+	u32 freed = 0, i, j;
 
-	bpf_for (i, 0, OVB_MAX_LIMITED) {
-		struct node_ctx *node;
-		struct ovb_quota copy;
+	bpf_for (i, 0, limited_words) {
+		u64 bits = limited_nodes[bounded(i, OVB_MAX_NODES / 64)];
 
-		if (i >= limited_used)
-			break;
-		node = node_at(limited_nodes[bounded(i, OVB_MAX_LIMITED)]);
-		if (!node)
-			continue;
-		copy = node->quota;
-		if (ovb_quota_refill(&copy, now)) {
-			s64 more = copy.left - node->quota.left;
+		bpf_for (j, 0, 64) {
+			struct node_ctx *node;
 
-			node->quota.next = copy.next;
-			__sync_fetch_and_add(&node->quota.left, more);
-		}
-		if (node->throttled && node->quota.left > 0) {
-			node->throttled = 0;
-			freed = 1;
+			if (!bits)
+				break;
+			node = node_at(i * 64 + (u32)__builtin_ctzll(bits));
+			bits &= bits - 1;
+			if (node)
+				freed |= refill_one(node, now);
 		}
 	}
 	return freed;

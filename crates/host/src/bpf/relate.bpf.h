@@ -52,6 +52,7 @@ static void ipi_sent(struct task_ctx *senderc, struct vm_ctx *vmc, u32 receiver)
 	ovb_sent_to(&from->sent, receiver, scx_bpf_now(), window_ns);
 	mark(&to->from[bounded((senderc->vcpu - 1) / 64, MASK_WORDS)], senderc->vcpu - 1, true);
 	mark(&siblings_of(vmc, receiver)->interrupted, receiver, true);
+	stir(vmc, scx_bpf_now());
 }
 
 SEC("?tp_btf/kvm_apic_accept_irq")

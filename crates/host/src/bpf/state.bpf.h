@@ -35,8 +35,7 @@ const volatile bool may_prefer;
 
 /* Length of a slice, ns, at least 100 µs. Slices end at ticks unless somebody preempts. */
 volatile u64 slice_ns = 3000000;
-/* A task, other than SCHED_IDLE ones, that has been queued for this long goes before others, ns; 0:
- * none. */
+/* A task, not of SCHED_IDLE, that has been queued for this long goes before others, ns; 0: none. */
 volatile u64 patience_ns = 10000000000;
 /* Whether IPIs are followed to their receivers. */
 volatile u32 relations = 1;
@@ -57,7 +56,6 @@ const volatile u64 idle_patience_ns = 1000000000;
 /* Two PAUSE exits no further apart than this are one spin: the hardware's window, an exit and some
  * room, ns. */
 const volatile u64 spin_gap_ns = 20000;
-
 /* A spinner whom KVM asks nobody for leaves its CPU so much later, ns: when the program that finds
  * that out has ended. */
 const volatile u64 look_again_ns = 2000;
@@ -179,11 +177,16 @@ struct cpu_ctx {
 	 * memory, as the verifier would follow every value of a variable. */
 	s32 victim;
 	u64 victim_key;
-	/* The queue whose first goes before all others here, if one was found; and that one's key.
-	 */
-	u32 found;
-	u64 first_dsq;
+	/* The first of a queue that was looked at: whether there was one, its key, and its VM; 0 if
+	 * no sibling can be worth more, or it has been passed over for long. */
+	bool peeked;
+	u64 peeked_key;
+	u32 peeked_vm;
+	/* The same of the queue whose first goes before all others here, if one was found. */
+	u32 first_vm;
 	u64 first_key;
+	u64 first_dsq;
+	u32 found;
 	/* Pools that this CPU belongs to. */
 	u64 pools;
 	u64 counts[OVB_COUNTS];
@@ -291,20 +294,6 @@ static bool move_here(struct bpf_iter_scx_dsq *it, struct task_struct *p)
 {
 	scx_bpf_dsq_move_set_slice(it, slice_ns);
 	return scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL, 0);
-}
-
-/* The same for a task that is queued anywhere. Whether it may run here is asked when the iterator
- * is there: a task whose affinity changes after that is queued anew, and then the kernel does not
- * move it. Asked before, such a change would end the scheduler. */
-static bool take_from_queue(struct task_struct *p, u64 dsq)
-{
-	struct bpf_iter_scx_dsq it;
-	bool taken = false;
-
-	if (!bpf_iter_scx_dsq_new(&it, dsq, 0) && may_run_on(p, bpf_get_smp_processor_id()))
-		taken = move_here(&it, p);
-	bpf_iter_scx_dsq_destroy(&it);
-	return taken;
 }
 
 #endif

@@ -228,8 +228,8 @@ static void learn_task(struct task_struct *p, struct task_ctx *taskc)
 	taskc->fresh = true;
 }
 
-/* A task may run on other CPUs from now on, and other levels count. What it is owed, or owes, goes
- * along. */
+/* A task may run on other CPUs from now on, whose levels count. What it is owed, or owes, goes on.
+ */
 static void change_pool(struct task_struct *p, struct task_ctx *taskc)
 {
 	u64 before = taskc->own.vtime + pool_at(taskc->pool)->offset;

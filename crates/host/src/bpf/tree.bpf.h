@@ -22,6 +22,8 @@ struct node_ctx {
 	struct tenant time;
 	/* The members' clock: the time of whoever of them was picked last. */
 	u64 clock;
+	/* What its rate was made of: ovb_rate_inputs(). */
+	u64 inputs;
 	/* Place of the group above; 0: the root. */
 	u32 parent;
 	/* Scheduler weight; and with which it is counted above, 0 while nothing in it is active. */
@@ -32,9 +34,8 @@ struct node_ctx {
 	u64 active_weight;
 	/* Place in `vms` plus one of the VM that this is the tenant of. */
 	u32 vm;
-	/* What of cpu.max is used up here, and its place among those that have one, plus one. */
+	/* Its cpu.max, and whether that is used up. */
 	u32 throttled;
-	u32 limited;
 	struct ovb_quota quota;
 };
 
@@ -177,11 +178,23 @@ __noinline int count_in(struct task_ctx *taskc __arg_nonnull, u32 place, u32 wei
 __noinline int reweigh(u32 place)
 {
 	struct node_ctx *tenant = node_at(place), *node = tenant;
-	u64 rate = 0;
+	u64 rate = 0, inputs = 0;
 	u32 level;
 
 	if (!tenant)
 		return 0;
+	bpf_for (level, 0, MAX_DEPTH) {
+		struct node_ctx *up = node_at(node->parent);
+
+		inputs = ovb_rate_inputs(inputs, up ? up->active_weight : 0, node->weight);
+		if (!up)
+			break;
+		node = up;
+	}
+	if (inputs == tenant->inputs)
+		return 0;
+	tenant->inputs = inputs;
+	node = tenant;
 	/* The shares first: the node just below the root has the last word. */
 	bpf_for (level, 0, MAX_DEPTH) {
 		struct node_ctx *up = node_at(node->parent);

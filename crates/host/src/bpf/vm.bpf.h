@@ -42,6 +42,8 @@ struct vm_ctx {
 	u32 weight;
 	/* vCPU id from which the next choice begins. */
 	u32 next;
+	/* When it was last seen that its vCPUs are worth unlike much, to a slice. */
+	u64 stirred_at;
 	/* What is known of its vCPUs, 64 at a time. */
 	struct ovb_siblings known[MASK_WORDS];
 	/* Threads, and places in `vcpus` plus one, by vCPU id. */
@@ -142,6 +144,13 @@ static void mark(u64 *bits, u32 id, bool set)
 		__sync_fetch_and_and(bits, ~bit);
 }
 
+/* A VM's vCPUs are worth unlike much from now on. */
+static void stir(struct vm_ctx *vmc, u64 now)
+{
+	if ((s64)(now - vmc->stirred_at) > (s64)slice_ns)
+		vmc->stirred_at = now;
+}
+
 /* The least group that holds two; 0: the root. */
 static u32 common_group(u32 a, u32 b)
 {
@@ -222,8 +231,7 @@ __noinline int settle_group(u32 vm, u32 group)
 	return 0;
 }
 
-/* What a vCPU adds to the weight of its VM: that of the group below the VM's that it is in, or its
- * own. */
+/* What a vCPU adds to the weight of its VM: that of its group below the VM's, or its own. */
 static u32 weight_in_vm(const struct task_ctx *taskc, const struct vm_ctx *vmc)
 {
 	u32 level, place = taskc->node;

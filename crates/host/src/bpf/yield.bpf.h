@@ -93,11 +93,14 @@ int BPF_PROG(spin_begins, struct kvm_vcpu___ovb *me)
 {
 	struct task_struct *p = bpf_get_current_task_btf();
 	struct task_ctx *taskc = task_ctx(p);
+	struct vm_ctx *vmc = taskc ? enlist(p, taskc) : NULL;
+	u64 now = scx_bpf_now();
 
-	if (taskc && enlist(p, taskc)) {
-		book_spin(taskc, scx_bpf_now());
-		taskc->spin_open = true;
-	}
+	if (!vmc)
+		return 0;
+	stir(vmc, now);
+	book_spin(taskc, now);
+	taskc->spin_open = true;
 	return 0;
 }
 

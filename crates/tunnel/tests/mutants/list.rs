@@ -35,7 +35,7 @@ pub const MUTANTS: &[Mutant] = &[
         "ovb_rate_times(rate, total, node->weight)",
         "ovb_rate_times(rate, node->weight, total)",
     ),
-    mutant("a tree of one level", "tree.bpf.h", "\t\tnode = up;\n", "\t\tbreak;\n"),
+    mutant("a tree of one level", "tree.bpf.h", "\t\t}\n\t\tnode = up;\n", "\t\t}\n\t\tbreak;\n"),
     Mutant {
         name: "SCHED_IDLE weighs as all",
         file: "tree.bpf.h",
@@ -85,8 +85,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "a period that never begins",
         "quota.bpf.h",
-        "\t\tif (ovb_quota_refill(&copy, now)) {",
-        "\t\tif (0) {",
+        "\tif (ovb_quota_refill(&copy, now)) {",
+        "\tif (0) {",
     ),
     mutant(
         "debts that are forgiven",
@@ -258,10 +258,17 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "keys that are never made anew",
         file: "dispatch.bpf.h",
-        find: "\t\tif (!rekey_first(dsq))\n\t\t\tbreak;",
-        put: "\t\tbreak;",
+        find: "\tif (may_move && is_displaced(taskc, node)) {",
+        put: "\tif (0) {",
         missed: Some("what a tenant gets too early it gets less of later"),
     },
+    mutant("a VM that is always calm", "choose.bpf.h", "return (sends_seen || !relations) &&", "return 1 ||"),
+    mutant(
+        "rates that are never made anew",
+        "tree.bpf.h",
+        "if (inputs == tenant->inputs)",
+        "if (tenant->inputs)",
+    ),
     mutant(
         "a queue that is not looked into",
         "dispatch.bpf.h",
@@ -272,8 +279,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "the latest first",
         "dispatch.bpf.h",
-        "\tif (cpuc->found && !ovb_vtime_before(key, cpuc->first_key))",
-        "\tif (cpuc->found && ovb_vtime_before(key, cpuc->first_key))",
+        "\tif (cpuc->found && !ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))",
+        "\tif (cpuc->found && ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))",
     ),
     mutant("no stealing", "main.bpf.c", "\tif (steal(llc, false))\n\t\treturn;\n", ""),
     Mutant {
@@ -286,7 +293,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no balance",
         file: "main.bpf.c",
-        find: "balance(llc, cpuc, cpuc->first_key) || ",
+        find: "balance(llc, cpuc, cpuc->first_key) ||",
         put: "",
         missed: Some("a finding shows it: A4"),
     },
@@ -296,7 +303,7 @@ pub const MUTANTS: &[Mutant] = &[
         "\t\tcount(OVB_COUNT_IDLE_OVERDUE);",
         "\t\treturn false;",
     ),
-    mutant("an iterator that is not destroyed", "state.bpf.h", "\tbpf_iter_scx_dsq_destroy(&it);\n", ""),
+    mutant("an iterator that is not destroyed", "choose.bpf.h", "\t\tbpf_iter_scx_dsq_destroy(&it);\n", ""),
     mutant(
         "running on for ever",
         "main.bpf.c",
