@@ -3,22 +3,31 @@
 //!
 //! The interface is that of irqbalance-ui: one message per connection, with the sender's credentials; `setup` answers
 //! with the CPUs that are banned, as a mask; `settings cpus LIST` bans others instead, `settings cpus NULL` goes back to
-//! what irqbalance was configured with (irqbalance.c, sock_handle()).
+//! what irqbalance was configured with (irqbalance.c, sock_handle()). Anybody may listen under such a name, so whoever
+//! answers is believed only if it is root's process.
 
 use crate::cpulist::{self, Cpus};
 use anyhow::{Context, Result, bail};
 use nix::sys::socket::{
-    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials, connect, recv,
-    sendmsg, setsockopt, socket, sockopt,
+    AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials, connect,
+    getsockopt, recv, sendmsg, setsockopt, socket, sockopt,
 };
 use nix::sys::time::TimeVal;
+use nix::unistd::geteuid;
 use std::fs;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 /// Where irqbalance puts its socket, with its process in the name.
 const FOLDER: &str = "/run/irqbalance";
+
+/// Longest answer, bytes: interrupts and bans of 8,192 CPUs are less.
+const LONGEST: usize = 1 << 20;
+
+/// It answers from its main loop; longest wait for all of an answer.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A running irqbalance.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,7 +55,7 @@ impl Irqbalance {
     /// The irqbalance behind a socket.
     ///
     /// # Errors
-    /// Nobody answers there.
+    /// Nobody answers there, or nobody who is root.
     pub fn at(socket: &str) -> Result<Irqbalance> {
         let setup = exchange(socket, "setup", true)?;
         let mask = setup.split("BANNED ").nth(1).context("irqbalance does not say what it has banned")?;
@@ -102,7 +111,8 @@ fn exchange(socket: &str, message: &str, answered: bool) -> Result<String> {
     }
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
-    loop {
+    let began = Instant::now();
+    while answer.len() < LONGEST && began.elapsed() < PATIENCE {
         match recv(stream.as_raw_fd(), &mut buffer, MsgFlags::empty())
             .context("irqbalance does not answer")?
         {
@@ -110,6 +120,7 @@ fn exchange(socket: &str, message: &str, answered: bool) -> Result<String> {
             n => answer.extend_from_slice(&buffer[..n]),
         }
     }
+    bail!("irqbalance's answer does not end")
 }
 
 fn open(name: &str) -> Result<OwnedFd> {
@@ -118,11 +129,21 @@ fn open(name: &str) -> Result<OwnedFd> {
         None => UnixAddr::new(Path::new(name))?,
     };
     let stream = socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC, None)?;
-    // It answers from its main loop; one that hangs must not hang us.
-    setsockopt(&stream, sockopt::ReceiveTimeout, &TimeVal::new(2, 0))?;
-    setsockopt(&stream, sockopt::SendTimeout, &TimeVal::new(2, 0))?;
+    // One that hangs must not hang us.
+    let patience = TimeVal::new(PATIENCE.as_secs() as i64, 0);
+    setsockopt(&stream, sockopt::ReceiveTimeout, &patience)?;
+    setsockopt(&stream, sockopt::SendTimeout, &patience)?;
     connect(stream.as_raw_fd(), &address)?;
+    let listener = getsockopt(&stream, sockopt::PeerCredentials)?.uid();
+    if !is_trusted(listener, geteuid().as_raw()) {
+        bail!("who listens there is user {listener}, and not root");
+    }
     Ok(stream)
+}
+
+/// Whether a process believes another of that user: root's, or its own.
+fn is_trusted(user: u32, own: u32) -> bool {
+    user == 0 || user == own
 }
 
 #[cfg(test)]
@@ -136,6 +157,31 @@ mod tests {
         assert_eq!(parse_mask("0").unwrap(), Cpus::new());
         assert_eq!(parse_mask("00000001,00000006\n").unwrap(), Cpus::from([1, 2, 32]));
         assert!(parse_mask("xyz").is_err());
+    }
+
+    #[test]
+    fn only_root_is_believed() {
+        assert!(is_trusted(0, 0) && is_trusted(0, 1000) && is_trusted(1000, 1000));
+        assert!(!is_trusted(1000, 0));
+    }
+
+    /// An answer that never ends is given up, after as many bytes as any answer has.
+    #[test]
+    fn answers_have_an_end() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("irqbalance1.sock");
+        let listener = UnixListener::bind(&path).unwrap();
+        let talker = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut told = 0;
+            while let Ok(n) = stream.write(&[b'1'; 4096]) {
+                told += n;
+            }
+            told
+        });
+        let error = Irqbalance::at(&path.display().to_string()).unwrap_err().to_string();
+        assert_eq!(error, "irqbalance's answer does not end");
+        assert!(talker.join().unwrap() < 2 * LONGEST);
     }
 
     /// Answers as irqbalance does, and tells what it was told. The real one is in the lab's tests.
