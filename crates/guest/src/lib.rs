@@ -6,6 +6,8 @@
 //! * [`monitor`]: which CPUs to prefer; decides by `policy/steal.h` and `policy/cores.h`.
 //! * [`run`]: has the scheduler of `overbook-host` keep tasks on these, while there are others; tells everybody; serves
 //!   statistics.
+//! * [`settings`]: what changes while it runs.
+//! * [`native`]: the kernel's own governor, beside which ours does not run.
 //! * [`irqbalance`], [`steer`]: interrupts follow.
 //! * [`keeper`]: puts back what was changed outside the scheduler, however the program ends.
 
@@ -18,14 +20,17 @@ pub mod keeper;
 mod lock;
 pub mod machine;
 pub mod monitor;
+pub mod native;
 mod options;
 pub mod publish;
 mod serve;
+pub mod settings;
 mod standby;
 pub mod stats;
 pub mod steal;
 pub mod steer;
 pub mod trace;
 
-pub use options::{Governor, Options};
+pub use options::Options;
 pub use serve::run;
+pub use settings::Governor;

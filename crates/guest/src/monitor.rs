@@ -3,6 +3,7 @@
 
 use crate::cpulist::{self, Cpus};
 use crate::machine::Machine;
+use crate::settings::AUTO;
 use crate::steal::Record;
 use anyhow::{Result, bail};
 use overbook_policy::steal::{Rules, State, core_to_add, core_to_drop};
@@ -59,12 +60,25 @@ impl Monitor {
         (after != before).then_some(after)
     }
 
-    /// Takes the user's choice, until [`Monitor::automatic`]. Unlike the published file, it must be a
-    /// part of the online CPUs, and all of them is a choice too.
+    /// Other rules from now on. What was learnt by one governor says nothing to another.
+    pub fn rule(&mut self, rules: Rules) {
+        if rules.governor != self.rules.governor {
+            self.state = State::default();
+        }
+        self.rules = rules;
+    }
+
+    /// Takes the user's choice: a list of CPUs, until it is [`AUTO`] again. Unlike the published file, the list must be
+    /// a part of the online CPUs, and all of them is a choice too.
     ///
     /// # Errors
-    /// No CPU, or one that is not online.
-    pub fn choose(&mut self, cpus: &Cpus) -> Result<()> {
+    /// It is no list, names no CPU, or one that is not online.
+    pub fn choose(&mut self, choice: &str) -> Result<()> {
+        if choice == AUTO {
+            self.automatic();
+            return Ok(());
+        }
+        let cpus = cpulist::parse(choice)?;
         let online = self.machine.online();
         if cpus.is_empty() {
             bail!("no CPU would be preferred: name some, or say `auto`");
@@ -77,13 +91,13 @@ impl Monitor {
                 cpulist::format(&online)
             );
         }
-        self.chosen = Some(cpus.clone());
+        self.chosen = Some(cpus);
         Ok(())
     }
 
     /// Goes back to the monitor's own choice. It begins with all CPUs and no memory: what it had learnt was about
     /// other CPUs.
-    pub fn automatic(&mut self) {
+    fn automatic(&mut self) {
         self.chosen = None;
         self.state = State::default();
         for core in &mut self.machine.cores {
@@ -147,10 +161,10 @@ mod tests {
     #[test]
     fn a_choice_is_checked_kept_and_forgotten() {
         let mut monitor = Monitor::new(rules(PROPORTIONAL), machine());
-        assert!(monitor.choose(&Cpus::new()).is_err());
-        let error = monitor.choose(&Cpus::from([1, 9])).unwrap_err().to_string();
+        assert!(monitor.choose("").is_err());
+        let error = monitor.choose("1,9").unwrap_err().to_string();
         assert_eq!(error, "CPUs 9 are not online: choose from 0-7");
-        monitor.choose(&Cpus::from([1, 6])).unwrap();
+        monitor.choose("1,6").unwrap();
         assert_eq!(monitor.step(&record(1.0, 7.0)), None);
         assert_eq!(monitor.step(&record(1.0, 7.0)), None);
         // Half of it goes, then all of it.
@@ -163,8 +177,8 @@ mod tests {
         assert!(!monitor.machine_changed(without(1)));
         assert!(!monitor.is_manual());
         assert_eq!(monitor.preferred().len(), 7);
-        monitor.choose(&Cpus::from([0])).unwrap();
-        monitor.automatic();
+        monitor.choose("0").unwrap();
+        monitor.choose(AUTO).unwrap();
         assert_eq!(monitor.preferred(), monitor.machine().online());
     }
 }

@@ -7,14 +7,17 @@ use crate::keeper::{self, Keeper, Undo};
 use crate::lock::Lock;
 use crate::machine::Machine;
 use crate::monitor::Monitor;
+use crate::native;
 use crate::options::Options;
 use crate::publish::{self, Published};
+use crate::settings::{AUTO, Settings};
 use crate::standby::StandBy;
 use crate::stats::GuestStats;
 use crate::steal::{Record, Source};
 use crate::steer::Steering;
 use crate::trace;
 use anyhow::{Result, anyhow, bail};
+use overbook_host::changes::{Change, Changeable, SET, changes};
 use overbook_host::output::Stdout;
 use overbook_host::scheduler::{Mode, Scheduler};
 use overbook_host::values::duration;
@@ -52,19 +55,22 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if options.help_stats {
         return server_data().describe_meta(&mut Stdout, None);
     }
-    options.check()?;
+    options.settings.check()?;
     if let Some(file) = &options.replay {
-        return trace::replay(file, options.rules(), &mut Stdout);
+        return trace::replay(file, options.settings.rules(), &mut Stdout);
     }
     if let Some(seconds) = options.monitor {
         let mut show = |now: GuestStats| now.print(&mut Stdout);
         return client::monitor(COMMAND, seconds, &|| stop.load(Ordering::Relaxed), &mut show);
     }
-    if let Some(choice) = &options.preferred {
-        return tell(choice);
+    if !options.set.is_empty() {
+        let answer: GuestStats = client::set(COMMAND, &options.set)?;
+        writeln!(Stdout, "{}", client::changed(COMMAND, &options.set, &answer.settings)?)?;
+        return Ok(());
     }
     if options.status {
-        writeln!(Stdout, "{}", serde_json::to_string(&ask(Vec::new())?)?)?;
+        let now: GuestStats = client::connect(COMMAND)?.request("stats", Vec::new())?;
+        writeln!(Stdout, "{}", serde_json::to_string(&now)?)?;
         return Ok(());
     }
     if options.clean_up {
@@ -75,6 +81,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         return keeper::clean_up();
     }
     preflight::check(options.replace)?;
+    native::refuse()?;
     if options.hold {
         return hold(options);
     }
@@ -102,7 +109,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
                 none.insert(Guest::new(options)?)
             }
         };
-        let standby = StandBy::new(&mut scheduler, of_scheduler.clone(), options.stand_by);
+        let standby = StandBy::new(&mut scheduler, of_scheduler.clone());
         let end = guest.serve(standby, options, &|| stop.load(Ordering::Relaxed))?;
         if !end.is_hotplug() {
             if options.json {
@@ -144,6 +151,7 @@ impl End {
 
 /// Everything but the scheduler.
 struct Guest {
+    settings: Settings,
     monitor: Monitor,
     source: Source,
     record: Option<File>,
@@ -164,9 +172,12 @@ impl Guest {
         let irqbalance = if options.no_irqbalance { None } else { Irqbalance::find() };
         let steer = options.steer_irqs && irqbalance.is_none();
         let record = options.record.as_deref().map(|file| trace::begin(file, &machine)).transpose()?;
+        let mut monitor = Monitor::new(options.settings.rules(), machine);
+        monitor.choose(&options.settings.preferred)?;
         let mut guest = Guest {
-            followed: machine.online(),
-            monitor: Monitor::new(options.rules(), machine),
+            followed: monitor.machine().online(),
+            settings: options.settings.clone(),
+            monitor,
             source: Source::new(options.steal_from.clone()),
             record,
             stats: GuestStats::default(),
@@ -185,10 +196,9 @@ impl Guest {
         let server = StatsServer::<Request, Answer>::new(server_data()).launch();
         // Without a server the scheduler is as good; another user of the socket must not stop it.
         let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
-        let period = Duration::from_millis(options.interval_ms).mul_f64(options.stretch);
         let (mut due, mut shown) = (Instant::now(), Instant::now());
         let mut changed = false;
-        self.prefer(&mut scheduler, options)?;
+        self.prefer(&mut scheduler)?;
         while !stop() && !scheduler.ended() && !changed {
             let poll = if scheduler.is_scheduling() || options.stats.is_some() { POLL } else { REST };
             let wait = due.saturating_duration_since(Instant::now()).min(poll);
@@ -197,7 +207,7 @@ impl Guest {
                     let (answers, requests) = server.channels();
                     if let Ok(request) = requests.recv_timeout(wait) {
                         let leave = matches!(request, Request::Leave);
-                        let answer = self.answer(request, &mut scheduler, options);
+                        let answer = self.answer(request, &mut scheduler);
                         answers.send(answer.map_err(|e| format!("{e:#}")))?;
                         if leave {
                             log::info!("another one takes over");
@@ -209,21 +219,22 @@ impl Guest {
             }
             let now = Instant::now();
             if now >= due {
+                let period = Duration::from_millis(self.settings.interval_ms).mul_f64(options.stretch);
                 // A short period says little, so those that were missed are not made up for.
                 due = (due + period).max(now + period / 2);
                 changed = scheduler.is_outdated();
                 if !changed {
-                    self.period(&mut scheduler, options)?;
+                    self.period(&mut scheduler)?;
                 }
             }
             if let Some(seconds) = options.stats
                 && shown.elapsed() >= duration(seconds)
             {
                 shown = Instant::now();
-                self.now(&scheduler, options)?.print(&mut std::io::stderr())?;
+                self.now(&scheduler)?.print(&mut std::io::stderr())?;
             }
         }
-        self.now(&scheduler, options)?;
+        self.now(&scheduler)?;
         Ok(match scheduler.leave() {
             Some(exit) => End::Unloaded(exit),
             None if changed => End::Hotplug,
@@ -232,11 +243,9 @@ impl Guest {
     }
 
     /// Looks at a period.
-    fn period(&mut self, scheduler: &mut StandBy, options: &Options) -> Result<()> {
+    fn period(&mut self, scheduler: &mut StandBy) -> Result<()> {
         let before = self.monitor.preferred();
-        if !options.no_steal_monitor
-            && let Some(record) = self.source.sample(&self.monitor.machine().online())?
-        {
+        if let Some(record) = self.source.sample(&self.monitor.machine().online())? {
             self.note(&record)?;
             if let Some(cpus) = self.monitor.step(&record) {
                 log::info!("preferred CPUs: {}", cpulist::format(&cpus));
@@ -245,14 +254,15 @@ impl Guest {
                 } else {
                     self.stats.grows += 1;
                 }
-                self.prefer(scheduler, options)?;
+                self.prefer(scheduler)?;
             }
         }
         self.settled = if before == self.monitor.preferred() { self.settled.saturating_add(1) } else { 0 };
-        if self.settled >= options.irq_settle {
+        if self.settled >= self.settings.irq_settle {
             self.interrupts_follow()?;
         }
-        scheduler.period(self.monitor.preferred() == self.monitor.machine().online())
+        let all = self.monitor.preferred() == self.monitor.machine().online();
+        scheduler.period(all, self.settings.stand_by)
     }
 
     fn note(&mut self, record: &Record) -> Result<()> {
@@ -267,23 +277,21 @@ impl Guest {
     }
 
     /// Has the scheduler and everybody else know the preferred CPUs.
-    fn prefer(&mut self, scheduler: &mut StandBy, options: &Options) -> Result<()> {
+    fn prefer(&mut self, scheduler: &mut StandBy) -> Result<()> {
         let cpus = self.monitor.preferred();
         let all = cpus == self.monitor.machine().online();
-        scheduler.prefer(&cpus.iter().copied().collect::<Vec<_>>(), all)?;
+        scheduler.prefer(&cpus.iter().copied().collect::<Vec<_>>(), all, self.settings.stand_by)?;
         self.published.set(&cpus)?;
         self.settled = 0;
-        self.describe(options);
+        self.describe();
         Ok(())
     }
 
-    fn describe(&mut self, options: &Options) {
+    fn describe(&mut self) {
         let (online, preferred) = (self.monitor.machine().online(), self.monitor.preferred());
-        self.stats.governor = match (self.monitor.is_manual(), options.no_steal_monitor) {
-            (true, _) => "manual".into(),
-            (_, true) => "fixed".into(),
-            _ => options.governor.name(),
-        };
+        let governor = self.settings.governor.name();
+        self.stats.governor = if self.monitor.is_manual() { "manual".into() } else { governor };
+        self.stats.settings = self.settings.in_force();
         self.stats.online = cpulist::format(&online);
         self.stats.preferred = cpulist::format(&preferred);
         self.stats.nr_online = online.len() as u64;
@@ -296,8 +304,8 @@ impl Guest {
     }
 
     /// Statistics as of now.
-    fn now(&mut self, scheduler: &StandBy, options: &Options) -> Result<GuestStats> {
-        self.describe(options);
+    fn now(&mut self, scheduler: &StandBy) -> Result<GuestStats> {
+        self.describe();
         self.stats.scheduling = scheduler.is_scheduling().into();
         self.stats.add(&scheduler.stats()?);
         Ok(self.stats.clone())
@@ -336,28 +344,36 @@ impl Guest {
         })
     }
 
-    fn answer(&mut self, request: Request, scheduler: &mut StandBy, options: &Options) -> Result<GuestStats> {
-        if let Request::Prefer(choice) = request {
-            let before = self.monitor.clone();
-            if choice == "auto" {
-                self.monitor.automatic();
-            } else {
-                self.monitor.choose(&cpulist::parse(&choice)?)?;
-            }
-            if let Err(why) = self.prefer(scheduler, options) {
-                self.monitor = before;
-                return Err(why);
-            }
+    fn answer(&mut self, request: Request, scheduler: &mut StandBy) -> Result<GuestStats> {
+        if let Request::Set(changes) = request {
+            self.change(&changes, scheduler)?;
         }
-        self.now(scheduler, options)
+        self.now(scheduler)
+    }
+
+    /// Changes what may change while it runs; all of it, or nothing.
+    fn change(&mut self, changes: &[Change], scheduler: &mut StandBy) -> Result<()> {
+        let settings = self.settings.with(changes)?;
+        settings.check()?;
+        let (before, monitor) = (self.settings.clone(), self.monitor.clone());
+        if settings.preferred != before.preferred {
+            self.monitor.choose(&settings.preferred)?;
+        }
+        self.monitor.rule(settings.rules());
+        self.settings = settings;
+        let done = scheduler.set_slice(self.settings.slice_us).and_then(|()| self.prefer(scheduler));
+        if done.is_err() {
+            (self.settings, self.monitor) = (before, monitor);
+        }
+        done
     }
 
     fn machine_changed(&mut self) -> Result<()> {
         if !self.monitor.machine_changed(Machine::read()?) {
-            log::warn!(
-                "not all chosen CPUs are online any more; preferred now: {}",
-                cpulist::format(&self.monitor.preferred())
-            );
+            let left = self.monitor.preferred();
+            let chosen = self.monitor.is_manual();
+            self.settings.preferred = if chosen { cpulist::format(&left) } else { AUTO.into() };
+            log::warn!("not all chosen CPUs are online any more; preferred now: {}", cpulist::format(&left));
         }
         Ok(())
     }
@@ -366,7 +382,8 @@ impl Guest {
 /// What a client asks.
 enum Request {
     Stats,
-    Prefer(String),
+    /// Checked when it arrives.
+    Set(Vec<Change>),
     Leave,
 }
 
@@ -374,8 +391,8 @@ type Answer = std::result::Result<GuestStats, String>;
 
 fn server_data() -> StatsServerData<Request, Answer> {
     let top: Box<dyn StatsReaderSend<Request, Answer>> = Box::new(|args, (requests, answers)| {
-        let request = match args.get("preferred") {
-            Some(choice) => Request::Prefer(choice.clone()),
+        let request = match args.get(SET) {
+            Some(text) => Request::Set(changes::<Settings>(text)?),
             None if args.contains_key(replace::LEAVE) => Request::Leave,
             None => Request::Stats,
         };
@@ -383,21 +400,6 @@ fn server_data() -> StatsServerData<Request, Answer> {
         answers.recv()?.map_err(|why| anyhow!(why))?.to_json()
     });
     StatsServerData::new().add_meta(GuestStats::meta()).add_stats("top", top)
-}
-
-/// Asks the scheduler that runs.
-fn ask(arguments: Vec<(String, String)>) -> Result<GuestStats> {
-    client::connect(COMMAND)?.request("stats", arguments)
-}
-
-/// `overbook guest --preferred`.
-fn tell(choice: &str) -> Result<()> {
-    if choice != "auto" {
-        cpulist::parse(choice)?;
-    }
-    let answer = ask(vec![("preferred".into(), choice.into())])?;
-    writeln!(Stdout, "preferred: {} ({})", answer.preferred, answer.governor)?;
-    Ok(())
 }
 
 /// Attaches and detaches one loaded scheduler as lines on stdin say; a line of JSON answers each.
@@ -413,10 +415,10 @@ fn hold(options: &Options) -> Result<()> {
         let arguments: Vec<String> = serde_json::from_str(arguments)?;
         let mut now = Bare::<Options>::options_of(&arguments)?;
         now.stretch = options.stretch;
-        now.check()?;
+        now.settings.check()?;
         // Reading the machine takes an emulated CPU a second.
         let mut guest = Guest::new(&now)?;
-        let standby = StandBy::new(&mut scheduler, now.scheduler()?, now.stand_by);
+        let standby = StandBy::new(&mut scheduler, now.scheduler()?);
         writeln!(Stdout, "{{}}")?;
         // Whatever comes next ends this turn: `detach`, or the end of the input.
         guest.serve(standby, &now, &|| lines.try_recv() != Err(TryRecvError::Empty))?.report()?;

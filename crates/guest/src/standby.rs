@@ -2,6 +2,7 @@
 //! Whether the scheduler schedules. It is needed only while some CPUs are not preferred: with all of them, it does what
 //! EEVDF does, and costs more. So it stands by, loaded and verified, and takes the guest's tasks when it is needed.
 
+use crate::native;
 use anyhow::{Result, bail};
 use overbook_host::scheduler::Scheduler;
 use overbook_host::stats::HostStats;
@@ -14,8 +15,7 @@ use std::fs;
 pub struct StandBy<'s, 'a> {
     scheduler: &'s mut Scheduler<'a>,
     options: Options,
-    /// Periods in a row in which all CPUs are preferred before it gives the tasks back; 0: it never does.
-    patience: u32,
+    /// Periods in a row in which all CPUs have been preferred.
     idle: u32,
     attached: bool,
     /// How often CPUs had come or gone when it was loaded, as the kernel counts.
@@ -31,8 +31,8 @@ fn hotplugs() -> String {
 
 impl<'s, 'a> StandBy<'s, 'a> {
     /// Takes a scheduler that is not attached.
-    pub fn new(scheduler: &'s mut Scheduler<'a>, options: Options, patience: u32) -> StandBy<'s, 'a> {
-        StandBy { scheduler, options, patience, idle: 0, attached: false, hotplugs: hotplugs(), urgent: None }
+    pub fn new(scheduler: &'s mut Scheduler<'a>, options: Options) -> StandBy<'s, 'a> {
+        StandBy { scheduler, options, idle: 0, attached: false, hotplugs: hotplugs(), urgent: None }
     }
 
     /// Whether it has the guest's tasks.
@@ -40,19 +40,20 @@ impl<'s, 'a> StandBy<'s, 'a> {
         self.attached
     }
 
-    /// Prefers these CPUs, which are all or not.
+    /// Prefers these CPUs, which are all or not; with a `patience` of 0 it schedules in any case.
     ///
     /// # Errors
     /// It is needed, and another scheduler has been loaded meanwhile, or the kernel refuses.
-    pub fn prefer(&mut self, cpus: &[usize], all: bool) -> Result<()> {
+    pub fn prefer(&mut self, cpus: &[usize], all: bool, patience: u32) -> Result<()> {
         self.idle = 0;
         if !self.attached {
-            if all && self.patience > 0 {
+            if all && patience > 0 {
                 return Ok(());
             }
             if let Some(other) = preflight::loaded() {
                 bail!("the scheduler {other:?} was loaded while this one stood by: stop it first");
             }
+            native::refuse()?;
             self.scheduler.forget_end()?;
             self.scheduler.attach(&self.options)?;
             self.attached = true;
@@ -62,13 +63,22 @@ impl<'s, 'a> StandBy<'s, 'a> {
         self.scheduler.prefer(cpus)
     }
 
-    /// A period has passed, with all CPUs preferred or not.
+    /// Changes the length of a slice, µs.
+    ///
+    /// # Errors
+    /// None that was ever seen.
+    pub fn set_slice(&mut self, slice_us: u64) -> Result<()> {
+        self.options.settings.slice_us = slice_us;
+        self.scheduler.set(&self.options.settings)
+    }
+
+    /// A period has passed, with all CPUs preferred or not. After `patience` of those it gives the tasks back; 0: never.
     ///
     /// # Errors
     /// The kernel had unloaded it, for an error.
-    pub fn period(&mut self, all: bool) -> Result<()> {
+    pub fn period(&mut self, all: bool, patience: u32) -> Result<()> {
         self.idle = if all { self.idle.saturating_add(1) } else { 0 };
-        if self.attached && self.patience > 0 && self.idle >= self.patience && !self.ended() {
+        if self.attached && patience > 0 && self.idle >= patience && !self.ended() {
             self.attached = false;
             self.urgent = None;
             log::info!("all CPUs are preferred: the guest's tasks are EEVDF's, until they are not");

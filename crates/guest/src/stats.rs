@@ -12,8 +12,11 @@ use std::io::Write;
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
 #[stat(desc = "Overbook's guest scheduler", top)]
 pub struct GuestStats {
-    #[stat(desc = "rule that the preferred CPUs follow: step, proportional, manual, or fixed")]
+    #[stat(desc = "rule that the preferred CPUs follow: step, proportional, or manual")]
     pub governor: String,
+    #[stat(desc = "what may change while running, as `--set` takes it")]
+    #[serde(default)]
+    pub settings: String,
     #[stat(desc = "online CPUs, as a list")]
     pub online: String,
     #[stat(desc = "preferred CPUs, as a list")]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Asks the scheduler of ours that runs on this machine.
 
+use crate::changes::{Change, SET, are_in};
 use crate::values::duration;
 use anyhow::{Context, Result, anyhow, bail};
 use scx_stats::prelude::StatsClient;
@@ -27,6 +28,29 @@ pub fn connect(command: &str) -> Result<StatsClient> {
         }
         anyhow!("no scheduler of ours is running: start one with `{command}`")
     })
+}
+
+/// Asks the scheduler that runs to change; its statistics after that.
+///
+/// # Errors
+/// None runs, or it says why it does not change.
+pub fn set<T: DeserializeOwned>(command: &str, wanted: &[Change]) -> Result<T> {
+    let text = wanted.iter().map(Change::to_string).collect::<Vec<_>>().join(" ");
+    connect(command)?.request("stats", vec![(SET.into(), text)])
+}
+
+/// What is in force after [`set`], if that is what was wanted.
+///
+/// # Errors
+/// It is not.
+pub fn changed<'a>(command: &str, wanted: &[Change], in_force: &'a str) -> Result<&'a str> {
+    if in_force.is_empty() {
+        bail!("the scheduler that runs is none of `{command}`, or an older one that cannot be changed");
+    }
+    if !are_in(wanted, in_force) {
+        bail!("the scheduler could not change, and its log says why; in force is {in_force}");
+    }
+    Ok(in_force)
 }
 
 /// Shows statistics every so many seconds until `stop`; lives through a scheduler that loads again.

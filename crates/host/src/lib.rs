@@ -14,6 +14,7 @@
 // These panic where nobody reads, or the disk is full: see overbook_host::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod changes;
 pub mod client;
 pub mod costs;
 pub mod faults;

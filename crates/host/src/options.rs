@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The command line of `overbook host`.
 
-use crate::settings::{Change, Settings, change};
+use crate::changes::{Change, Changeable, change};
+use crate::settings::Settings;
 use crate::values::{complaint, number, seconds};
 use anyhow::{Result, anyhow};
 use clap::{Args, Parser};
@@ -42,7 +43,7 @@ pub struct Options {
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub monitor: Option<f64>,
     /// Change the scheduler that is running, and print what is in force then; load nothing. May be given several times
-    #[arg(long, value_name = "KEY=VALUE", value_parser = change, long_help = Settings::help_of_set())]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = change::<Settings>, long_help = Settings::help_of_set())]
     pub set: Vec<Change>,
     /// Count how often the scheduler's BPF programs run, and for how long (some 20 ns more per run)
     #[arg(long)]

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The scheduler as the kernel has it: load, attach, tune, read, unload.
 
+use crate::changes::Changeable;
 use crate::costs::{self, Counting};
 use crate::intf;
 use crate::kvm::{self, Visibility};
@@ -160,7 +161,7 @@ impl<'a> Scheduler<'a> {
         data.patience_ns = settings.patience_ms * 1_000_000;
         data.relations = settings.relations.is_on().into();
         self.settings = settings.clone();
-        log::info!("{settings}");
+        log::info!("{}", settings.in_force());
         Ok(())
     }
 
@@ -297,7 +298,7 @@ impl<'a> Scheduler<'a> {
     /// A map cannot be read.
     pub fn stats(&self) -> Result<HostStats> {
         let mut stats = HostStats {
-            settings: self.settings.to_string(),
+            settings: self.settings.in_force(),
             visible: self.visible.describe().into(),
             ..HostStats::default()
         };

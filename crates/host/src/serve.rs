@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook host`: schedule and serve statistics until the end, restart after hotplug, or do as the lab says.
 
+use crate::changes::{self, Change, Changeable, SET};
 use crate::client;
 use crate::costs::ProgramStats;
 use crate::faults;
@@ -9,7 +10,7 @@ use crate::output::Stdout;
 use crate::preflight;
 use crate::replace;
 use crate::scheduler::{Mode, Scheduler};
-use crate::settings::{self, Change};
+use crate::settings::Settings;
 use crate::stats::{HostStats, TierStats, VcpuStats, VmStats};
 use crate::values::duration;
 use anyhow::{Result, bail};
@@ -23,9 +24,6 @@ use std::time::{Duration, Instant};
 
 /// What starts this scheduler.
 const COMMAND: &str = "overbook host";
-
-/// Argument of a request for statistics that changes the scheduler first.
-const SET: &str = "set";
 
 /// How often the loader looks whether the kernel has unloaded the scheduler.
 const POLL: Duration = Duration::from_millis(100);
@@ -169,7 +167,7 @@ enum Request {
 fn stats_server_data() -> StatsServerData<Request, HostStats> {
     let top: Box<dyn StatsReaderSend<Request, HostStats>> = Box::new(|args, (requests, answers)| {
         let request = match args.get(SET) {
-            Some(text) => Request::Set(settings::changes(text)?),
+            Some(text) => Request::Set(changes::changes::<Settings>(text)?),
             None if args.contains_key(replace::LEAVE) => Request::Leave,
             None => Request::Stats,
         };
@@ -194,16 +192,8 @@ fn monitor(seconds: f64, stop: &Arc<AtomicBool>) -> Result<()> {
     })
 }
 
-fn set(changes: &[Change]) -> Result<()> {
-    let mut client = client::connect(COMMAND)?;
-    let text = changes.iter().map(Change::to_string).collect::<Vec<_>>().join(" ");
-    let answer: HostStats = client.request("stats", vec![(SET.into(), text)])?;
-    if answer.settings.is_empty() {
-        bail!("the scheduler that runs is none of `{COMMAND}`, or an older one that cannot be changed");
-    }
-    if !settings::are_in(changes, &answer.settings) {
-        bail!("the scheduler could not change, and its log says why; in force is {}", answer.settings);
-    }
-    writeln!(Stdout, "{}", answer.settings)?;
+fn set(wanted: &[Change]) -> Result<()> {
+    let answer: HostStats = client::set(COMMAND, wanted)?;
+    writeln!(Stdout, "{}", client::changed(COMMAND, wanted, &answer.settings)?)?;
     Ok(())
 }

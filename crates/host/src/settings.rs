@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What may change while the scheduler runs: options of `overbook host`, and keys of `overbook host --set`.
+//! What may change while the host's scheduler runs.
 
-use crate::options::Bare;
+use crate::changes::Changeable;
 use crate::values::number;
-use anyhow::{Result, bail};
-use clap::{Args, Command, ValueEnum};
+use clap::{Args, ValueEnum};
 use serde::Serialize;
-use serde_json::Value;
-use std::fmt;
 
 /// On or off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -43,121 +40,13 @@ pub struct Settings {
     pub relations: Switch,
 }
 
-impl Settings {
-    /// All keys, each with its explanation.
-    pub fn keys() -> Vec<(String, String)> {
-        let command = Settings::augment_args(Command::default());
-        let of = |arg: &clap::Arg| {
-            let help = arg.get_help().map(ToString::to_string).unwrap_or_default();
-            Some((arg.get_long()?.to_string(), help))
-        };
-        command.get_arguments().filter_map(of).collect()
-    }
-
-    /// The same with changes.
-    ///
-    /// # Errors
-    /// A key is none, or does not take its value; one sentence.
-    pub fn with(&self, changes: &[Change]) -> Result<Settings> {
-        let mut pairs = self.pairs();
-        for Change { key, value } in changes {
-            match pairs.iter_mut().find(|(own, _)| own == key) {
-                Some(pair) => pair.1.clone_from(value),
-                None => {
-                    let keys: Vec<String> = pairs.into_iter().map(|(own, _)| own).collect();
-                    bail!(
-                        "nothing that may change while running is named {key:?}; there are {}",
-                        keys.join(", ")
-                    );
-                }
-            }
-        }
-        let arguments: Vec<String> = pairs.iter().map(|(key, value)| format!("--{key}={value}")).collect();
-        Bare::<Settings>::options_of(&arguments)
-    }
-
-    /// Keys and values as they stand on the command line.
-    fn pairs(&self) -> Vec<(String, String)> {
-        let Ok(Value::Object(fields)) = serde_json::to_value(self) else { return Vec::new() };
-        let text = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_string);
-        let keys = Settings::keys().into_iter();
-        keys.filter_map(|(key, _)| fields.get(&key).map(|value| (key, text(value)))).collect()
-    }
-
-    /// The long help of `--set`.
-    pub(crate) fn help_of_set() -> String {
-        let mut help =
-            "Change the scheduler that is running, and print what is in force then; load nothing. May be \
-                        given several times. Keys:\n"
-                .to_string();
-        for (key, what) in Settings::keys() {
-            help += &format!("\n  {key}: {what}");
-        }
-        help
-    }
-}
-
-/// As `--set` takes it, one behind the other.
-impl fmt::Display for Settings {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        let words: Vec<String> = self.pairs().iter().map(|(key, value)| format!("{key}={value}")).collect();
-        f.write_str(&words.join(" "))
-    }
-}
-
-/// A key and its new value.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
-    /// The option without its dashes.
-    pub key: String,
-    /// As it stands behind the option.
-    pub value: String,
-}
-
-impl fmt::Display for Change {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        write!(f, "{}={}", self.key, self.value)
-    }
-}
-
-/// Reads `KEY=VALUE`, and sees whether there is such a key that takes such a value.
-///
-/// # Errors
-/// One of these is not so; one sentence.
-pub fn change(text: &str) -> Result<Change, String> {
-    let Some((key, value)) = text.trim().split_once('=') else {
-        return Err("KEY=VALUE belongs here, as in slice-us=3000".into());
-    };
-    let change = Change { key: key.trim().into(), value: value.trim().into() };
-    let defaults = Bare::<Settings>::options_of(&[] as &[&str]);
-    let changed = defaults.and_then(|defaults| defaults.with(std::slice::from_ref(&change)));
-    // As it is printed: 02000 is 2000.
-    let pairs = changed.map_err(|e| format!("{e:#}"))?.pairs();
-    Ok(pairs
-        .into_iter()
-        .find(|(key, _)| *key == change.key)
-        .map_or(change, |(key, value)| Change { key, value }))
-}
-
-/// Whether what is in force has these changes, of two for one key the later.
-pub fn are_in(wanted: &[Change], in_force: &str) -> bool {
-    let of = |word: &str| {
-        wanted.iter().rev().find(|change| word.split_once('=').is_some_and(|(key, _)| key == change.key))
-    };
-    in_force.split(' ').all(|word| of(word).is_none_or(|change| change.to_string() == word))
-}
-
-/// Reads several, with spaces between.
-///
-/// # Errors
-/// As [`change`].
-pub fn changes(text: &str) -> Result<Vec<Change>> {
-    text.split_whitespace().map(|word| change(word).map_err(anyhow::Error::msg)).collect()
-}
+impl Changeable for Settings {}
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::Bare;
+    use crate::changes::{are_in, change, changes};
 
     fn defaults() -> Settings {
         Bare::<Settings>::options_of(&[] as &[&str]).unwrap()
@@ -165,27 +54,30 @@ mod tests {
 
     #[test]
     fn what_is_in_force_is_what_set_takes() {
-        let text = defaults().to_string();
+        let text = defaults().in_force();
         assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on");
-        assert_eq!(defaults().with(&changes(&text).unwrap()).unwrap(), defaults());
+        assert_eq!(defaults().with(&changes::<Settings>(&text).unwrap()).unwrap(), defaults());
         assert_eq!(Settings::keys().len(), text.split(' ').count());
     }
 
     #[test]
     fn changes_leave_the_rest_as_it_is() {
-        let once = defaults().with(&changes("slice-us=2000 relations=off").unwrap()).unwrap();
-        let twice = once.with(&changes("patience-ms=100").unwrap()).unwrap();
+        let once = defaults().with(&changes::<Settings>("slice-us=2000 relations=off").unwrap()).unwrap();
+        let twice = once.with(&changes::<Settings>("patience-ms=100").unwrap()).unwrap();
         assert_eq!(twice, Settings { slice_us: 2000, relations: Switch::Off, patience_ms: 100 });
         // Of two for one key, the later one counts.
-        assert_eq!(defaults().with(&changes("slice-us=200 slice-us=300").unwrap()).unwrap().slice_us, 300);
+        assert_eq!(
+            defaults().with(&changes::<Settings>("slice-us=200 slice-us=300").unwrap()).unwrap().slice_us,
+            300
+        );
     }
 
     #[test]
     fn what_could_not_be_done_shows() {
-        let (wanted, before) = (changes("slice-us=200 slice-us=0300").unwrap(), defaults());
-        assert!(!are_in(&wanted, &before.to_string()));
-        assert!(are_in(&wanted, &before.with(&wanted).unwrap().to_string()));
-        assert!(are_in(&changes("relations=on").unwrap(), &before.to_string()));
+        let (wanted, before) = (changes::<Settings>("slice-us=200 slice-us=0300").unwrap(), defaults());
+        assert!(!are_in(&wanted, &before.in_force()));
+        assert!(are_in(&wanted, &before.with(&wanted).unwrap().in_force()));
+        assert!(are_in(&changes::<Settings>("relations=on").unwrap(), &before.in_force()));
     }
 
     #[test]
@@ -203,11 +95,11 @@ mod tests {
             ("relations=full", "there are on, off"),
             ("relations=", "there are on, off"),
         ] {
-            let said = change(text).unwrap_err();
+            let said = change::<Settings>(text).unwrap_err();
             assert!(said.contains(expected) && !said.contains('\n'), "{text}: {said}");
         }
-        assert_eq!(changes("slice-us=100 relations=off").unwrap().len(), 2);
-        assert!(changes("slice-us=100 relations=offf").is_err());
+        assert_eq!(changes::<Settings>("slice-us=100 relations=off").unwrap().len(), 2);
+        assert!(changes::<Settings>("slice-us=100 relations=offf").is_err());
     }
 
     #[test]

@@ -3,6 +3,7 @@
 
 use anyhow::{Result, bail};
 use overbook_guest::irqbalance::Irqbalance;
+use overbook_guest::native;
 use overbook_host::faults;
 use overbook_host::kvm::Visibility;
 use overbook_host::output::Stdout;
@@ -221,6 +222,15 @@ fn guest() -> Vec<Line> {
             line("steal time", State::Note, "none since boot: the host is idle, or does not report it")
         },
         irqs,
+        if native::is_at_work(Path::new("/sys")) {
+            line(
+                "steal governor",
+                State::No,
+                "the kernel packs this guest itself: modprobe -r steal_governor, or leave it to it",
+            )
+        } else {
+            line("steal governor", State::Ok, "the kernel's own does not pack this guest")
+        },
     ]
 }
 

@@ -17,10 +17,9 @@ const FILE: &str = "/etc/overbook.toml";
 const COMMANDS: [&str; 2] = ["host", "guest"];
 
 /// Options of one command that ask a scheduler that runs, or are for the lab: the file's are for loading one.
-const NOT_LOADING: [&str; 11] = [
+const NOT_LOADING: [&str; 10] = [
     "--monitor",
     "--set",
-    "--preferred",
     "--status",
     "--replay",
     "--clean-up",

@@ -32,7 +32,7 @@ fn check(variant: &Variant) -> Result<(), (&'static str, String)> {
     }
     if let Some(arguments) = &variant.guest {
         let options = Bare::<overbook_guest::Options>::options_of(&unsaid(arguments));
-        options.and_then(|o| o.check()).map_err(|e| ("guest", format!("{e:#}")))?;
+        options.and_then(|o| o.settings.check()).map_err(|e| ("guest", format!("{e:#}")))?;
     }
     Ok(())
 }

@@ -38,6 +38,10 @@ fn values_are_refused_in_words() {
         (&["host", "--set", "slice-us=1"], "a number from 100 to 100000 belongs here"),
         (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations"),
         (&["host", "--set", "relations=full"], "there are on, off"),
+        (&["guest", "--set", "preferred=9-"], "not a list of CPUs: write numbers and ranges, as in 0-3,8"),
+        (&["guest", "--set", "preferred="], "no CPU would be preferred: name some, or say auto"),
+        (&["guest", "--set", "high=99999"], "a number from 0 to 10000 belongs here"),
+        (&["guest", "--set", "governor=slow"], "there are step, proportional"),
     ] {
         let said = refusal(arguments);
         assert!(said.starts_with("error: invalid value") && said.ends_with(expected), "{said}");
@@ -236,7 +240,7 @@ fn defaults_come_from_a_file_and_the_command_line_wins() {
     let file = file.to_str().unwrap();
     std::fs::write(file, "[guest]\nlow = 900\nhigh = 800\n").unwrap();
     let config = [("OVERBOOK_CONFIG", file)];
-    assert!(complaint(&["guest"], &config).contains("--low exceeds --high"));
+    assert!(complaint(&["guest"], &config).contains("low exceeds high"));
     let said = complaint(&["guest", "--low", "100", "--replay", "/nonexistent"], &config);
     assert!(said.contains("cannot read trace"), "{said}");
     std::fs::write(file, "[guest]\nlow = \n").unwrap();
@@ -256,7 +260,8 @@ fn check_goes_through_every_feature() {
 #[test]
 fn nobody_is_told_anything_where_no_scheduler_runs() {
     for arguments in [
-        &["guest", "--preferred", "0"][..],
+        &["guest", "--set", "preferred=0"][..],
+        &["guest", "--set", "governor=step", "--set", "low=100", "--set", "high=200"],
         &["guest", "--status"],
         &["guest", "--monitor", "1"],
         &["host", "--monitor", "1"],
@@ -265,7 +270,6 @@ fn nobody_is_told_anything_where_no_scheduler_runs() {
     ] {
         assert!(complaint(arguments, &[]).contains("no scheduler of ours is running"), "{arguments:?}");
     }
-    assert!(complaint(&["guest", "--preferred", "9-"], &[]).contains("not a list of CPUs"));
 }
 
 /// What `overbook tunnel run` prints, and whether it is content.

@@ -77,17 +77,31 @@ pub fn check(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     say("irqbalance is told, once CPUs have settled")?;
 
     for (choice, complaint) in [("0-9", "not online"), ("x", "not a list"), ("", "no CPU")] {
-        let output = overbook(&["guest", "--preferred", choice])?;
+        let output = overbook(&["guest", "--set", &format!("preferred={choice}")])?;
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
-        ensure!(!output.status.success() && text.contains(complaint), "--preferred {choice:?}: {text:?}");
+        ensure!(!output.status.success() && text.contains(complaint), "preferred={choice:?}: {text:?}");
     }
     ensure!(preferred() == "0-1", "a choice that was refused has changed something");
-    tell("1,2-3")?;
+    tell("preferred=1,2-3")?;
     ensure!(preferred() == "1-3", "the choice is not published");
     guest.wait(PATIENCE, "follow the choice", || Ok(!places(&free)?.contains(&0)))?;
-    tell("auto")?;
+    tell("preferred=auto")?;
     guest.wait(PATIENCE, "choose again", || Ok(preferred() == "0-1"))?;
     say("CPUs can be chosen by hand; nonsense is refused; `auto` goes back")?;
+
+    // More than is stolen: nothing would shrink, and what has shrunk comes back.
+    tell("high=9000")?;
+    tell("low=8000")?;
+    guest.wait(PATIENCE, "follow other thresholds", || Ok(preferred() == "0-3"))?;
+    let output = overbook(&["guest", "--set", "low=9500"])?;
+    let text = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(!output.status.success() && text.contains("low exceeds high"), "low=9500: {text:?}");
+    for change in ["low=200", "high=500", "governor=step"] {
+        tell(change)?;
+    }
+    guest.wait(PATIENCE, "follow the published rule", || Ok(preferred() == "0-1"))?;
+    tell("governor=proportional")?;
+    say("thresholds and the governor change while it runs; nonsense is refused")?;
 
     steal.set(0);
     guest.wait(PATIENCE, "prefer all again", || Ok(preferred() == "0-3"))?;
@@ -162,9 +176,10 @@ fn overbook(arguments: &[&str]) -> Result<Output> {
     Command::new("/proc/self/exe").args(arguments).output().context("cannot start overbook")
 }
 
-fn tell(choice: &str) -> Result<()> {
-    let output = overbook(&["guest", "--preferred", choice])?;
-    ensure!(output.status.success(), "--preferred {choice}: {}", String::from_utf8_lossy(&output.stderr));
+/// Changes the one that runs.
+fn tell(change: &str) -> Result<()> {
+    let output = overbook(&["guest", "--set", change])?;
+    ensure!(output.status.success(), "--set {change}: {}", String::from_utf8_lossy(&output.stderr));
     Ok(())
 }
 

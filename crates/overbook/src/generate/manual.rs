@@ -45,8 +45,12 @@ pub fn examples(page: &str) -> &'static [Example] {
         ],
         "overbook-guest" => &[
             ("Schedule this guest until Ctrl-C", "sudo overbook guest"),
-            ("Tell the one that runs which CPUs to prefer", "sudo overbook guest --preferred 0-3"),
-            ("Have it choose again by itself", "sudo overbook guest --preferred auto"),
+            ("Tell the one that runs which CPUs to prefer", "sudo overbook guest --set preferred=0-3"),
+            ("Have it choose again by itself", "sudo overbook guest --set preferred=auto"),
+            (
+                "Have it follow the published rule",
+                "sudo overbook guest --set governor=step --set low=100 --set high=200 --set interval-ms=100",
+            ),
             ("Say how it does, as a line of JSON", "sudo overbook guest --status"),
             ("Schedule it, and record what the monitor sees", "sudo overbook guest --record trace.jsonl"),
             (
