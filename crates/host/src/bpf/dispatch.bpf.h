@@ -49,7 +49,7 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 
 	if (!cpuc)
 		return 0;
-	cpuc->peeked = first;
+	cpuc->peeked = first ? ORDINARY : NOBODY;
 	cpuc->peeked_vm = 0;
 	if (!first)
 		return 0;
@@ -66,7 +66,10 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 		bpf_iter_scx_dsq_destroy(&it);
 	}
 	vmc = taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
-	if (vmc && !is_calm(vmc, scx_bpf_now()) && !is_passed_over(taskc, &node->time))
+	if (!vmc)
+		return moved;
+	cpuc->peeked = VCPU;
+	if (!is_calm(vmc, scx_bpf_now()) && !is_passed_over(taskc, &node->time))
 		cpuc->peeked_vm = taskc->vm;
 	return moved;
 }
@@ -94,7 +97,7 @@ __noinline int look_into(u64 dsq, u32 pool)
 	cpuc->peeked_key += pool_at(pool)->offset;
 	if (cpuc->found && !ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))
 		return 0;
-	cpuc->found = true;
+	cpuc->found = cpuc->peeked;
 	cpuc->first_key = cpuc->peeked_key;
 	cpuc->first_vm = cpuc->peeked_vm;
 	cpuc->first_dsq = dsq;
@@ -107,7 +110,7 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	u64 pools = cpuc->pools;
 	u32 i;
 
-	cpuc->found = false;
+	cpuc->found = NOBODY;
 	look_into(cpu_dsq(cpu), cpu_pool(cpu));
 	bpf_for (i, 0, OVB_MAX_POOLS) {
 		u32 pool;

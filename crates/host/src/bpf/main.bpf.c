@@ -153,9 +153,11 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		run_outside(cpu, prev, prevc, cpuc);
 		return;
 	}
-	if (run_waiter(cpu, llc, cpuc) || go_on(cpuc, prev))
+	if (run_waiter(cpu, llc, cpuc))
 		return;
 	find_first(cpu, llc, cpuc);
+	if (go_on(cpuc, prev))
+		return;
 	if (cpuc->found) {
 		if (prevc && goes_on(prev, prevc, cpu, cpuc->first_key)) {
 			count(OVB_COUNT_KEEP);
@@ -227,8 +229,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	else if ((s64)(cpuc->until - now) > 0)
 		scx_bpf_task_set_slice(p, cpuc->until - now);
 	cpuc->inherits = false;
-	/* Who comes out of turn says nothing about whose turn it is, and must not be sent back at
-	 * once. */
+	/* Who comes out of turn says nothing of whose turn it is, and must not be sent back. */
 	if (taskc->out_of_turn) {
 		taskc->out_of_turn = false;
 		cpuc->key = cpuc->level;

@@ -100,8 +100,7 @@ int BPF_PROG(ipi_incomplete, u32 vcpu, u32 icrh, u32 icrl, u32 id, u32 index)
 /* So many of those who wait for an answer are told of it, of 64 each. */
 #define SENDERS 4
 
-/* A receiver has ended an interrupt: one of its senders waits for nobody any more, if this was the
- * last. */
+/* A receiver has ended an interrupt: a sender waits no more, if this was the last. */
 __noinline int answer(u32 vm, u32 sender, u32 receiver)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);

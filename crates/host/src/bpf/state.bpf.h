@@ -147,14 +147,12 @@ struct {
 struct cpu_ctx {
 	/* The virtual time that who is picked here has come to. */
 	u64 level;
-	/* Key of the running task, with its queue's offset; the level if it came out of turn, so
-	 * that nobody preempts it, and that of whoever has claimed the CPU. */
+	/* Key of the running task, with its queue's offset, or of who preempts it; the level if it
+	 * came out of turn, so that nobody does. */
 	u64 key;
 	/* When it began to run, 0 if it is of SCHED_IDLE, and its VM. */
 	u64 since;
 	u32 vm;
-	/* Somebody who has woken up goes before who runs here, and this CPU was told. */
-	u32 claimed;
 	/* What a tenant owes for time on this CPU that is not booked yet; negative: it has paid for
 	 * time that it has not used yet. */
 	u32 debtor;
@@ -177,16 +175,16 @@ struct cpu_ctx {
 	 * memory, as the verifier would follow every value of a variable. */
 	s32 victim;
 	u64 victim_key;
-	/* The first of a queue that was looked at: whether there was one, its key, and its VM; 0 if
-	 * no sibling can be worth more, or it has been passed over for long. */
-	bool peeked;
-	u64 peeked_key;
+	/* The first of a queue that was looked at: what it is, its key, and its VM; 0 if no sibling
+	 * can be worth more, or it has been passed over for long. */
+	enum { NOBODY, ORDINARY, VCPU } peeked;
 	u32 peeked_vm;
-	/* The same of the queue whose first goes before all others here, if one was found. */
+	u64 peeked_key;
+	/* The same of the queue whose first goes before all others here. */
+	u32 found;
 	u32 first_vm;
 	u64 first_key;
 	u64 first_dsq;
-	u32 found;
 	/* Pools that this CPU belongs to. */
 	u64 pools;
 	u64 counts[OVB_COUNTS];

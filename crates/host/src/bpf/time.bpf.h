@@ -281,7 +281,6 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 /* A task runs here by its key: others are compared with that. SCHED_IDLE gives way to all. */
 static void goes_by_key(struct task_ctx *taskc, struct cpu_ctx *cpuc, s32 cpu)
 {
-	cpuc->claimed = false;
 	if (taskc->idle_class) {
 		cpuc->key = cpuc->level + 1000 * slice_ns;
 		return;

@@ -28,8 +28,8 @@ static bool may_preempt(const struct task_struct *p, const struct task_ctx *task
 	return ovb_vtime_before(key_of(taskc) + preempt_margin_ns, cpuc->key);
 }
 
-/* CPU of whoever can wait best on an LLC, or of a SCHED_IDLE task on another, if he can wait;
- * claimed, so that who comes next looks elsewhere. −1 if there is none. */
+/* CPU of who can wait best on an LLC, or of a SCHED_IDLE task on another; who comes next looks
+ * elsewhere. −1 if there is none. */
 __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
 			  s32 prev_cpu)
 {
@@ -57,12 +57,10 @@ __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *
 	if (!cpuc)
 		return -1;
 	cpuc->key = key_of(taskc);
-	cpuc->claimed = true;
 	return self->victim;
 }
 
-/* After a wake-up: tells a CPU whose task may wait longer than this one that it should look at its
- * queues. */
+/* After a wake-up: tells a CPU whose task may wait longer than this one to look at its queues. */
 static void preempt_for(struct task_struct *p, struct task_ctx *taskc, s32 cpu, bool bound)
 {
 	struct cpu_ctx *cpuc = bound ? cpu_ctx_of(cpu) : NULL;

@@ -151,7 +151,7 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 }
 
 /* Goes on with the turn of the VM whose vCPU has just left this CPU waiting, unless that turn is
- * over, or somebody who goes before it has woken up. */
+ * over, or an ordinary task has come that goes before it. */
 static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 {
 	u32 vm = cpuc->goes_on, id;
@@ -161,13 +161,15 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 	struct vm_ctx *vmc;
 
 	cpuc->goes_on = 0;
-	if (!vm || cpuc->claimed || !prev || prev->pid != cpuc->leaver)
+	if (!vm || !prev || prev->pid != cpuc->leaver)
 		return false;
 	prevc = task_ctx(prev);
 	vmc = vm_ctx(vm);
 	if (!prevc || !vmc)
 		return false;
-	if ((s64)(cpuc->until - scx_bpf_now()) < (s64)(slice_ns / 8))
+	if ((s64)(cpuc->until - scx_bpf_now()) < (s64)(slice_ns / 8) ||
+	    (cpuc->found == ORDINARY &&
+	     ovb_vtime_before(cpuc->first_key + preempt_margin_ns, key_of(prevc))))
 		return false;
 	id = cpuc->goes_on_with;
 	if (!id)

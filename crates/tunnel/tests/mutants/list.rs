@@ -244,11 +244,11 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "CPUs that are not claimed",
         file: "wake.bpf.h",
-        find: "\tcpuc->key = key_of(taskc);\n\tcpuc->claimed = true;",
-        put: "\tcpuc->claimed = true;",
+        find: "\tcpuc->key = key_of(taskc);\n\treturn self->victim;",
+        put: "\treturn self->victim;",
         missed: Some("a finding shows it: A7"),
     },
-    mutant("a turn goes on on a claimed CPU", "yield.bpf.h", "!vm || cpuc->claimed || ", "!vm || "),
+    mutant("a turn goes on whoever has come", "yield.bpf.h", "(cpuc->found == ORDINARY &&", "(0 &&"),
     mutant(
         "idle CPUs are not told",
         "main.bpf.c",
