@@ -17,6 +17,7 @@
 pub mod changes;
 pub mod client;
 pub mod costs;
+pub mod domains;
 pub mod faults;
 pub mod kvm;
 mod options;

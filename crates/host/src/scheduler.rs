@@ -3,6 +3,7 @@
 
 use crate::changes::Changeable;
 use crate::costs::{self, Counting};
+use crate::domains::{CoreAt, domains};
 use crate::intf;
 use crate::kvm::{self, Visibility};
 use crate::options::Options;
@@ -10,7 +11,7 @@ use crate::settings::Settings;
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
 use crate::stats::{HostStats, VcpuStats, VmStats};
 use crate::urgent::urgently;
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut};
 use scx_utils::compat;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
@@ -65,26 +66,25 @@ impl<'a> Scheduler<'a> {
         skel.struct_ops.overbook_ops_mut().exit_dump_len = options.exit_dump_len;
         let rodata = skel.maps.rodata_data.as_mut().context("the scheduler's object has no settings")?;
         rodata.nr_cpus = *scx_utils::NR_CPU_IDS as u32;
-        rodata.nr_llcs = topology.all_llcs.len().max(1) as u32;
-        for (cpu, place) in &topology.all_cpus {
-            let nth = topology.all_llcs.keys().position(|llc| *llc == place.llc_id).unwrap_or(0);
-            let slot = rodata.cpu_llc.get_mut(*cpu).with_context(|| {
-                format!("CPU {cpu} is beyond the {} that this scheduler knows", intf::OVB_MAX_CPUS)
-            })?;
-            *slot = nth as u32;
-            if let Some(cpus) = rodata.llc_cpus.get_mut(nth) {
-                *cpus += 1;
+        let cores: Vec<CoreAt> = topology
+            .all_cores
+            .values()
+            .map(|core| CoreAt {
+                llc: core.llc_id,
+                node: core.node_id,
+                cpus: core.cpus.keys().copied().collect(),
+            })
+            .collect();
+        let domains = domains(&cores, intf::OVB_MAX_LLCS as usize);
+        rodata.nr_llcs = domains.len().max(1) as u32;
+        for (nth, domain) in domains.iter().enumerate() {
+            rodata.llc_cpus[nth] = domain.cpus.len() as u32;
+            rodata.llc_node[nth] = domain.node as u32;
+            for cpu in &domain.cpus {
+                *rodata.cpu_llc.get_mut(*cpu).with_context(|| {
+                    format!("CPU {cpu} is beyond the {} that this scheduler knows", intf::OVB_MAX_CPUS)
+                })? = nth as u32;
             }
-            if let Some(node) = rodata.llc_node.get_mut(nth) {
-                *node = place.node_id as u32;
-            }
-        }
-        if rodata.nr_llcs > intf::OVB_MAX_LLCS {
-            bail!(
-                "{} LLCs are more than the {} that this scheduler knows",
-                rodata.nr_llcs,
-                intf::OVB_MAX_LLCS
-            );
         }
         rodata.may_prefer = mode == Mode::Guest;
         for constant in [
