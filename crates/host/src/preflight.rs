@@ -25,6 +25,9 @@ pub fn check(replace: bool) -> Result<()> {
     if !Path::new(BTF).exists() {
         bail!("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF), which BPF schedulers need");
     }
+    if let Some(why) = isolation() {
+        bail!(why);
+    }
     match loaded() {
         Some(other) if !other.starts_with("overbook") => {
             bail!("the scheduler {other:?} is loaded already: stop it first");
@@ -43,6 +46,27 @@ pub fn check(replace: bool) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Why the kernel would take no scheduler, if CPUs were isolated at boot ("Not compatible with isolcpus= domain
+/// isolation" in its log).
+pub fn isolation() -> Option<String> {
+    let line = fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    isolates(&line).then(|| {
+        "CPUs were isolated at boot (isolcpus=), and beside that kernels take no sched_ext scheduler: isolate them by a \
+         cpuset (cpuset.cpus.partition = isolated) instead"
+            .into()
+    })
+}
+
+/// Whether a kernel's command line takes CPUs out of the scheduling domains.
+fn isolates(line: &str) -> bool {
+    let lists = line.split_whitespace().filter_map(|word| word.strip_prefix("isolcpus="));
+    // Flags come before the CPUs; without any, it is domains.
+    lists.into_iter().any(|list| {
+        let words: Vec<&str> = list.split(',').collect();
+        words.contains(&"domain") || !words[0].starts_with(|c: char| c.is_ascii_alphabetic())
+    })
 }
 
 /// Whether this process is root's.
@@ -91,6 +115,21 @@ fn limited_groups(root: &Path) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn isolation_at_boot_is_seen() {
+        for (line, expected) in [
+            ("quiet isolcpus=1-3", true),
+            ("isolcpus=domain,managed_irq,2 quiet", true),
+            ("isolcpus=managed_irq,domain,2", true),
+            ("isolcpus=managed_irq,2", false),
+            ("isolcpus=nohz,2 nohz_full=2", false),
+            ("quiet nohz_full=1-3", false),
+            ("", false),
+        ] {
+            assert_eq!(isolates(line), expected, "{line}");
+        }
+    }
 
     #[test]
     fn limits_are_found_at_any_depth() {

@@ -100,6 +100,10 @@ fn general() -> Vec<Line> {
             "",
             "the kernel has no CONFIG_DEBUG_INFO_BTF, which BPF schedulers need",
         ),
+        match preflight::isolation() {
+            None => line("isolcpus", State::Ok, "no CPU was isolated at boot"),
+            Some(why) => line("isolcpus", State::No, why),
+        },
         match loaded {
             None => line("scheduler", State::Ok, "EEVDF: nobody else holds sched_ext"),
             Some(name) if name.starts_with("overbook") => {
