@@ -9,6 +9,7 @@
 //! * [`settings`]: what changes while it runs.
 //! * [`native`]: the kernel's own governor, beside which ours does not run.
 //! * [`irqbalance`], [`steer`]: interrupts follow.
+//! * [`realtime`]: tasks that cannot be moved.
 //! * [`keeper`]: puts back what was changed outside the scheduler, however the program ends.
 
 // These panic where nobody reads, or the disk is full: see overbook_host::output.
@@ -23,6 +24,7 @@ pub mod monitor;
 pub mod native;
 mod options;
 pub mod publish;
+pub mod realtime;
 mod serve;
 pub mod settings;
 mod standby;

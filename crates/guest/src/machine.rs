@@ -7,6 +7,9 @@ use overbook_policy::steal::Core;
 use scx_utils::Topology;
 use std::fs;
 
+/// Where the kernel lists CPUs that were isolated at boot, and by cpusets.
+const ISOLATED: [&str; 2] = ["/sys/devices/system/cpu/isolated", "/sys/fs/cgroup/cpuset.cpus.isolated"];
+
 /// The online CPUs, core by core.
 #[derive(Clone, Debug, Default)]
 pub struct Machine {
@@ -14,6 +17,9 @@ pub struct Machine {
     pub cpus: Vec<Cpus>,
     /// The same cores as the policy sees them.
     pub cores: Vec<Core>,
+    /// Isolated CPUs: no task comes there unless it is bound to them, and so nothing would leave them. They count for
+    /// nothing, and stay preferred.
+    pub isolated: Cpus,
 }
 
 impl Machine {
@@ -23,42 +29,56 @@ impl Machine {
     /// The topology cannot be read.
     pub fn read() -> Result<Machine> {
         let topology = Topology::new().context("cannot read the CPUs' topology from sysfs")?;
-        let list = |name: &str| {
-            let text = fs::read_to_string(format!("/sys/devices/system/cpu/{name}")).unwrap_or_default();
+        let list = |file: &str| {
+            let text = fs::read_to_string(file).unwrap_or_default();
             cpulist::parse(&text).unwrap_or_default()
         };
-        let mut away = list("isolated");
-        away.extend(list("nohz_full"));
+        let isolated: Cpus = ISOLATED.into_iter().flat_map(list).collect();
+        let tickless = list("/sys/devices/system/cpu/nohz_full");
         let cores = topology.all_cores.values();
-        Ok(Machine::new(cores.map(|core| (core.node_id as u32, core.cpus.keys().copied().collect())), &away))
+        let cores = cores.map(|core| (core.node_id as u32, core.cpus.keys().copied().collect()));
+        Ok(Machine::new(cores, &isolated, &tickless))
     }
 
-    /// A machine of these cores, each on its node; the first core with a CPU that is not `away` (isolated, or without
-    /// ticks) keeps house, as the published monitor has it.
-    pub fn new(cores: impl Iterator<Item = (u32, Cpus)>, away: &Cpus) -> Machine {
+    /// A machine of these cores, each on its node. The first core with a CPU that has ticks keeps house, as the published
+    /// monitor has it.
+    pub fn new(cores: impl Iterator<Item = (u32, Cpus)>, isolated: &Cpus, tickless: &Cpus) -> Machine {
         let mut cores: Vec<(u32, Cpus)> = cores.collect();
         cores.sort_by_key(|(_, cpus)| cpus.first().copied());
-        let house = cores.iter().position(|(_, cpus)| !cpus.is_subset(away)).unwrap_or(0);
+        let (apart, mut shared): (Vec<_>, Vec<_>) =
+            cores.iter().cloned().partition(|(_, cpus)| cpus.is_subset(isolated));
+        // With nothing left there is nothing to decide; then it may as well be all.
+        let apart = if shared.is_empty() { Vec::new() } else { apart };
+        if shared.is_empty() {
+            shared = cores;
+        }
+        let house = shared.iter().position(|(_, cpus)| !cpus.is_subset(tickless)).unwrap_or(0);
         let core = |(i, (node, _)): (usize, &(u32, Cpus))| Core {
             node: *node,
             preferred: 1,
             keep: u32::from(i == house),
         };
         Machine {
-            cores: cores.iter().enumerate().map(core).collect(),
-            cpus: cores.into_iter().map(|(_, cpus)| cpus).collect(),
+            cores: shared.iter().enumerate().map(core).collect(),
+            cpus: shared.into_iter().map(|(_, cpus)| cpus).collect(),
+            isolated: apart.into_iter().flat_map(|(_, cpus)| cpus).collect(),
         }
     }
 
     /// All online CPUs.
     pub fn online(&self) -> Cpus {
+        self.counted().union(&self.isolated).copied().collect()
+    }
+
+    /// CPUs that the governor decides about.
+    pub fn counted(&self) -> Cpus {
         self.cpus.iter().flatten().copied().collect()
     }
 
-    /// CPUs of the preferred cores.
+    /// CPUs of the preferred cores, and the isolated ones.
     pub fn preferred(&self) -> Cpus {
         let preferred = self.cpus.iter().zip(&self.cores).filter(|(_, core)| core.preferred != 0);
-        preferred.flat_map(|(cpus, _)| cpus).copied().collect()
+        preferred.flat_map(|(cpus, _)| cpus).chain(&self.isolated).copied().collect()
     }
 
     /// Preferred cores.

@@ -45,7 +45,8 @@ impl Monitor {
             return None;
         }
         let before = self.machine.preferred();
-        let sample = record.sample(self.machine.online().len(), before.len());
+        let isolated = self.machine.isolated.len();
+        let sample = record.sample(self.machine.counted().len(), before.len() - isolated);
         let (now, all) = (self.machine.nr_preferred(), self.machine.cores.len() as u32);
         let wanted = self.state.decide(&self.rules, &sample, now, all);
         for _ in wanted..now {
@@ -131,7 +132,11 @@ mod tests {
 
     /// Eight CPUs: cores of two siblings each, on two nodes.
     fn machine() -> Machine {
-        Machine::new((0..4).map(|i| (i / 2, Cpus::from([2 * i as usize, 2 * i as usize + 1]))), &Cpus::new())
+        Machine::new(
+            (0..4).map(|i| (i / 2, Cpus::from([2 * i as usize, 2 * i as usize + 1]))),
+            &Cpus::new(),
+            &Cpus::new(),
+        )
     }
 
     fn record(run: f64, steal: f64) -> Record {
@@ -150,9 +155,23 @@ mod tests {
     }
 
     #[test]
-    fn the_first_core_that_is_not_isolated_keeps_house() {
-        let away = Cpus::from([0, 1]);
-        let machine = Machine::new((0..3).map(|i| (0, Cpus::from([2 * i, 2 * i + 1]))), &away);
+    fn isolated_cpus_stay_and_count_for_nothing() {
+        let cores = || (0..4).map(|i| (0, Cpus::from([i])));
+        let mut monitor =
+            Monitor::new(rules(PROPORTIONAL), Machine::new(cores(), &Cpus::from([0]), &Cpus::new()));
+        assert_eq!(cpulist::format(&monitor.machine().counted()), "1-3");
+        // Of the other three, one is served.
+        monitor.step(&record(1.0, 2.0));
+        assert_eq!(monitor.step(&record(1.0, 2.0)), Some(Cpus::from([0, 1])));
+        let all = Machine::new(cores(), &Cpus::from([0, 1, 2, 3]), &Cpus::new());
+        assert_eq!((all.counted().len(), all.isolated.len()), (4, 0));
+    }
+
+    #[test]
+    fn the_first_core_that_has_ticks_keeps_house() {
+        let tickless = Cpus::from([0, 1]);
+        let machine =
+            Machine::new((0..3).map(|i| (0, Cpus::from([2 * i, 2 * i + 1]))), &Cpus::new(), &tickless);
         let mut monitor = Monitor::new(rules(PROPORTIONAL), machine);
         monitor.step(&record(2.0, 4.0));
         assert_eq!(monitor.step(&record(2.0, 4.0)), Some(Cpus::from([2, 3])));
@@ -170,7 +189,7 @@ mod tests {
         // Half of it goes, then all of it.
         let without = |gone: usize| {
             let cores = (0..8).filter(move |cpu| *cpu != gone).map(|cpu| (0, Cpus::from([cpu])));
-            Machine::new(cores, &Cpus::new())
+            Machine::new(cores, &Cpus::new(), &Cpus::new())
         };
         assert!(!monitor.machine_changed(without(6)));
         assert_eq!(monitor.preferred(), Cpus::from([1]));

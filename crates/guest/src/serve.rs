@@ -10,10 +10,11 @@ use crate::monitor::Monitor;
 use crate::native;
 use crate::options::Options;
 use crate::publish::{self, Published};
+use crate::realtime;
 use crate::settings::{AUTO, Settings};
 use crate::standby::StandBy;
 use crate::stats::GuestStats;
-use crate::steal::{Record, Source};
+use crate::steal::{Period, Source};
 use crate::steer::Steering;
 use crate::trace;
 use anyhow::{Result, anyhow, bail};
@@ -42,6 +43,9 @@ const POLL: Duration = Duration::from_millis(100);
 
 /// How often it looks whether it is to stop while it stands by, and should not be noticed.
 const REST: Duration = Duration::from_secs(1);
+
+/// So many periods pass between two looks at real-time tasks, which read all of /proc.
+const REAL_TIME_EVERY: u64 = 10;
 
 /// Longest wait for another to clean up and end.
 const LEAVES: Duration = Duration::from_secs(30);
@@ -245,8 +249,11 @@ impl Guest {
     /// Looks at a period.
     fn period(&mut self, scheduler: &mut StandBy) -> Result<()> {
         let before = self.monitor.preferred();
-        if let Some(record) = self.source.sample(&self.monitor.machine().online())? {
-            self.note(&record)?;
+        let machine = self.monitor.machine();
+        let given_up: Cpus = machine.online().difference(&before).copied().collect();
+        if let Some(period) = self.source.sample(&machine.counted(), &given_up)? {
+            let record = period.record;
+            self.note(&period)?;
             if let Some(cpus) = self.monitor.step(&record) {
                 log::info!("preferred CPUs: {}", cpulist::format(&cpus));
                 if cpus.len() < before.len() {
@@ -257,6 +264,7 @@ impl Guest {
                 self.prefer(scheduler)?;
             }
         }
+        self.look_at_real_time(&given_up);
         self.settled = if before == self.monitor.preferred() { self.settled.saturating_add(1) } else { 0 };
         if self.settled >= self.settings.irq_settle {
             self.interrupts_follow()?;
@@ -265,14 +273,32 @@ impl Guest {
         scheduler.period(all, self.settings.stand_by)
     }
 
-    fn note(&mut self, record: &Record) -> Result<()> {
-        let cpus = self.monitor.machine().online().len() as u64;
+    fn note(&mut self, period: &Period) -> Result<()> {
+        let record = &period.record;
+        let cpus = self.monitor.machine().counted().len() as u64;
         self.stats.samples += 1;
         self.stats.steal = ratio(record.steal_ns, record.elapsed_ns * cpus).into();
         self.stats.used = u64::from(ratio(record.run_ns, record.elapsed_ns)) / 100;
+        self.stats.used_outside = u64::from(ratio(period.outside_ns, record.elapsed_ns)) / 100;
         match &mut self.record {
             Some(file) => trace::append(file, record),
             None => Ok(()),
+        }
+    }
+
+    /// Counts the tasks on CPUs that were given up that nobody can move, now and then.
+    fn look_at_real_time(&mut self, given_up: &Cpus) {
+        if given_up.is_empty() {
+            self.stats.real_time = 0;
+        } else if self.stats.samples % REAL_TIME_EVERY == 0 {
+            let names = realtime::on(given_up, Path::new("/proc"));
+            if self.stats.real_time == 0 && !names.is_empty() {
+                log::info!(
+                    "real-time tasks stay where they are, unless their affinity is changed: {}",
+                    names.join(", ")
+                );
+            }
+            self.stats.real_time = names.len() as u64;
         }
     }
 

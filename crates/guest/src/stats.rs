@@ -43,6 +43,16 @@ pub struct GuestStats {
     pub pushed: u64,
     #[stat(desc = "tasks queued on a CPU that is not preferred, as they may run on no other")]
     pub outside: u64,
+    #[stat(
+        desc = "CPUs' worth of time used in the last period on CPUs that are not preferred, in hundredths: bound tasks, interrupts, timers, real-time tasks"
+    )]
+    #[serde(default)]
+    pub used_outside: u64,
+    #[stat(
+        desc = "real-time and deadline tasks that were last seen on CPUs that are not preferred: no scheduler of this kind can move them"
+    )]
+    #[serde(default)]
+    pub real_time: u64,
     #[stat(desc = "who moves interrupts: irqbalance, us, or nobody")]
     pub interrupts: String,
     #[stat(desc = "times that interrupts were told to follow")]
@@ -73,7 +83,7 @@ impl GuestStats {
         writeln!(
             out,
             "{}{}: preferred {} of {} ({} of {} CPUs), steal {:.2} %, used {:.2} CPUs, {} shrinks, {} grows, {} pushed, \
-             {} outside",
+             {} outside, {:.2} CPUs used there, {} real-time tasks there",
             self.governor,
             if self.scheduling == 0 { ", standing by" } else { "" },
             self.preferred,
@@ -86,6 +96,8 @@ impl GuestStats {
             self.grows,
             self.pushed,
             self.outside,
+            self.used_outside as f64 / 100.0,
+            self.real_time,
         )?;
         Ok(())
     }

@@ -94,7 +94,7 @@ mod tests {
     fn a_trace_replays_as_it_was_decided() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("trace");
-        let machine = Machine::new((0..4).map(|i| (0, Cpus::from([i]))), &Cpus::new());
+        let machine = Machine::new((0..4).map(|i| (0, Cpus::from([i]))), &Cpus::new(), &Cpus::new());
         let mut trace = begin(&file, &machine).unwrap();
         for _ in 0..3 {
             let record = Record { elapsed_ns: 1_000_000, run_ns: 2_000_000, steal_ns: 2_000_000 };

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Real-time and deadline tasks on CPUs that are not preferred. They are of higher scheduling classes, which no
+//! sched_ext scheduler can move, and no interface but their affinity does; so they are counted, and named.
+
+use crate::cpulist::Cpus;
+use std::fs;
+use std::path::Path;
+
+/// include/uapi/linux/sched.h: SCHED_FIFO, SCHED_RR, SCHED_DEADLINE.
+const CLASSES: [u64; 3] = [1, 2, 6];
+
+/// include/linux/sched.h: PF_NO_SETAFFINITY, of kernel threads that belong to their CPU.
+const BELONGS_TO_CPU: u64 = 0x0400_0000;
+
+/// Names of such tasks that ran last on one of these CPUs, and could run elsewhere; `proc` is `/proc`.
+pub fn on(cpus: &Cpus, proc: &Path) -> Vec<String> {
+    let folders = |dir: &Path| {
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        let numbers = entries.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
+        numbers.map(|entry| entry.path()).collect::<Vec<_>>()
+    };
+    let tasks = folders(proc).into_iter().flat_map(|process| folders(&process.join("task")));
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.join("stat")).ok());
+    stats.filter_map(|stat| stays(&stat, cpus)).collect()
+}
+
+/// The name of a task if it is one of those; proc(5) has the fields.
+fn stays(stat: &str, cpus: &Cpus) -> Option<String> {
+    let (name, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
+    // The first is the third of the line: the state.
+    let field = |nth: usize| fields.split_whitespace().nth(nth - 3)?.parse::<u64>().ok();
+    let (flags, cpu, policy) = (field(9)?, field(39)?, field(41)?);
+    let stays = CLASSES.contains(&policy) && flags & BELONGS_TO_CPU == 0 && cpus.contains(&(cpu as usize));
+    stays.then(|| name.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A line of /proc/PID/stat with these fields, and others.
+    fn stat(name: &str, flags: u64, cpu: u64, policy: u64) -> String {
+        let mut fields: Vec<String> = (3..=52).map(|_| "0".to_string()).collect();
+        fields[0] = "S".into();
+        for (nth, value) in [(9, flags), (39, cpu), (41, policy)] {
+            fields[nth - 3] = value.to_string();
+        }
+        format!("12 ({name}) {}\n", fields.join(" "))
+    }
+
+    #[test]
+    fn those_of_higher_classes_that_could_go_are_named() {
+        let proc = tempfile::tempdir().unwrap();
+        let tasks = [
+            ("1", "10", stat("an (odd) name", 0, 2, 1)),
+            ("1", "11", stat("elsewhere", 0, 1, 1)),
+            ("1", "12", stat("ordinary", 0, 2, 0)),
+            ("2", "20", stat("migration/2", BELONGS_TO_CPU, 2, 1)),
+            ("2", "21", stat("deadline", 0, 3, 6)),
+            ("2", "22", "nonsense".to_string()),
+        ];
+        for (process, task, stat) in tasks {
+            let dir = proc.path().join(process).join("task").join(task);
+            fs::create_dir_all(&dir).unwrap();
+            fs::write(dir.join("stat"), stat).unwrap();
+        }
+        fs::create_dir_all(proc.path().join("self/task/1")).unwrap();
+        let mut names = on(&Cpus::from([2, 3]), proc.path());
+        names.sort();
+        assert_eq!(names, ["an (odd) name", "deadline"]);
+        assert!(on(&Cpus::from([7]), proc.path()).is_empty());
+    }
+}
