@@ -17,6 +17,7 @@ pub mod protocol;
 pub mod qemu;
 pub mod run;
 pub mod scenario;
+pub mod shape;
 pub mod soak;
 pub mod task;
 pub mod trial;

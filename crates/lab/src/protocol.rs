@@ -27,8 +27,9 @@ pub enum Task {
     Scenario(Box<Scenario>),
     /// Load, change, kill and upset the host scheduler while VMs come and go.
     Soak(Soak),
-    /// Show that the guest scheduler does what it promises, with injected steal.
-    GuestCheck,
+    /// Show that the guest scheduler does what it promises, with injected steal, on a machine of a
+    /// [`crate::shape::Shape`] by name.
+    GuestCheck(String),
     /// Have `overbook report` look at VMs that contend.
     Observe,
     /// Be a Linux guest inside the host, and obey it.

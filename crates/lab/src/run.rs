@@ -96,10 +96,11 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
     let initramfs = dir.path().join("initramfs");
     initramfs::write(&initramfs, order.kernel, &job)?;
     let boot = Boot {
-        kernel: &order.kernel.image,
+        kernel: order.kernel,
         initramfs: &initramfs,
         dir: dir.path(),
         host: &scenario.host,
+        arguments: "",
         accel: order.accel,
         seed: scenario.seed,
     };

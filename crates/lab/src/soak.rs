@@ -5,6 +5,7 @@ use crate::initramfs;
 use crate::protocol::{Event, Job, Task};
 use crate::qemu::{self, Accel, Boot, Next};
 use crate::scenario::Host;
+use crate::shape::Shape;
 use anyhow::{Context, Result, bail};
 use overbook_kernels::Kernel;
 use std::sync::atomic::AtomicBool;
@@ -13,7 +14,8 @@ use std::time::Duration;
 /// Longest silence of the machine in real time: a load of the scheduler on a loaded machine takes a fifth of it.
 const PATIENCE: Duration = Duration::from_secs(900);
 
-/// Boots a machine, of four CPUs but for a soak that wants others, for a task that only says how it goes: [`Task::Soak`] or [`Task::GuestCheck`].
+/// Boots a machine, of four CPUs unless the task wants others, for one that only says how it goes: [`Task::Soak`], [`Task::GuestCheck`] or
+/// [`Task::Observe`].
 ///
 /// # Errors
 /// Something went wrong in it (the message says what, and the kernel's last words follow), it hangs, or it was
@@ -35,14 +37,17 @@ pub fn run(
     let initramfs = dir.path().join("initramfs");
     initramfs::write(&initramfs, kernel, &job)?;
     let four = Host { cpus: 4, ..Host::default() };
+    let shape = match &job.task {
+        Task::GuestCheck(name) => Shape::named(name),
+        _ => None,
+    };
     let host = match &job.task {
         Task::Soak(soak) => Host { cpus: soak.cpus, ..four },
-        // Nothing there is measured in microseconds, so turns may be long, and it takes half the time.
-        Task::GuestCheck => Host { smt: 2, heartbeat_us: Some(500), ..four },
+        Task::GuestCheck(_) => shape.map_or(four, |shape| shape.host()),
         _ => four,
     };
-    let boot =
-        Boot { kernel: &kernel.image, initramfs: &initramfs, dir: dir.path(), host: &host, accel, seed };
+    let arguments = shape.map_or("", |shape| shape.arguments);
+    let boot = Boot { kernel, initramfs: &initramfs, dir: dir.path(), host: &host, arguments, accel, seed };
     let mut machine = boot.start()?;
     loop {
         let why = match machine.next_line(PATIENCE, interrupted)? {

@@ -61,7 +61,7 @@ fn boot_once(kernel: &Kernel, dir: &Path, interrupted: &AtomicBool) -> Result<St
     initramfs::write(&initramfs, kernel, &job)?;
     let host = Host { cpus: 2, ..Host::default() };
     let boot =
-        Boot { kernel: &kernel.image, initramfs: &initramfs, dir, host: &host, accel: Accel::Kvm, seed: 0 };
+        Boot { kernel, initramfs: &initramfs, dir, host: &host, arguments: "", accel: Accel::Kvm, seed: 0 };
     let mut machine = boot.start()?;
     loop {
         let line = match machine.next_line(PATIENCE, interrupted)? {

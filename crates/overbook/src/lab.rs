@@ -13,6 +13,7 @@ use overbook_kernels::{Cache, Kernel, Want};
 use overbook_lab::protocol::{Soak, Task};
 use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
+use overbook_lab::shape::SHAPES;
 use overbook_lab::trial;
 use overbook_report::format::signed;
 use overbook_report::schema::Report;
@@ -156,6 +157,9 @@ impl SoakArgs {
 
 #[derive(Args)]
 pub struct GuestArgs {
+    /// Topology of the guest; may be repeated [default: all of them]
+    #[arg(long, value_name = "NAME", value_parser = SHAPES.map(|shape| shape.name))]
+    topology: Vec<String>,
     #[command(flatten)]
     kernel: KernelChoice,
     /// How the machine is executed
@@ -165,7 +169,12 @@ pub struct GuestArgs {
 
 impl GuestArgs {
     fn run(&self) -> Result<()> {
-        tell(Task::GuestCheck, 1, &self.kernel, self.accel, &mut show)
+        let all = || SHAPES.iter().map(|shape| shape.name.to_string()).collect();
+        let names = if self.topology.is_empty() { all() } else { self.topology.clone() };
+        for name in names {
+            tell(Task::GuestCheck(name), 1, &self.kernel, self.accel, &mut show)?;
+        }
+        Ok(())
     }
 }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The guest scheduler does what it promises: this machine is the guest, with two cores of two siblings each; steal
-//! times are injected (`--steal-from`), all else is real.
+//! The guest scheduler does what it promises: this machine is the guest; steal times are injected (`--steal-from`), all
+//! else is real. The long check is of two cores of two siblings each; [`packing`] is for all other shapes.
 
 use super::kernel::{complaints, restarts, scheduler_state, set_online};
-use crate::describe::PREFERRED;
+use super::packing;
+use crate::describe::{self, PREFERRED};
 use crate::protocol::Event;
+use crate::shape::{SHAPES, Shape};
 use crate::task::{self, now_ns};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CpuSet, sched_getaffinity};
@@ -24,16 +26,21 @@ use std::time::Duration;
 const STAT: &str = "/run/stat";
 const IRQBALANCE: &str = "/run/irqbalance/irqbalance1.sock";
 /// Longest wait for anything but a load; a load takes an emulated CPU some 20 s.
-const PATIENCE: Duration = Duration::from_secs(20);
-const LOAD_PATIENCE: Duration = Duration::from_secs(180);
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(180);
 
-/// Says every step that holds.
+/// Checks a machine of a shape; says every step that holds.
 ///
 /// # Errors
 /// The first one that does not.
-pub fn check(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
+pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
+    say(Event::Log(format!("{}: {}", shape.name, shape.about)))?;
+    if shape.name == SHAPES[0].name { check_all(say) } else { packing::check(shape, say) }
+}
+
+fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     let mut say = |text: &str| say(Event::Log(text.into()));
-    let steal = Injected::start()?;
+    let steal = Injected::start(4, 0)?;
     let irqbalance = StandIn::start()?;
     let free: Vec<Worker> = (0..4).map(|_| Worker::start(&[])).collect::<Result<_>>()?;
     let pinned = Worker::start(&[3])?;
@@ -150,7 +157,7 @@ pub fn check(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
 }
 
 /// CPUs on which workers have been found, looking many times.
-fn places<'a>(workers: impl IntoIterator<Item = &'a Worker> + Clone) -> Result<Vec<i32>> {
+pub(super) fn places<'a>(workers: impl IntoIterator<Item = &'a Worker> + Clone) -> Result<Vec<i32>> {
     let mut seen = Vec::new();
     for _ in 0..20 {
         sleep(Duration::from_millis(10));
@@ -161,11 +168,11 @@ fn places<'a>(workers: impl IntoIterator<Item = &'a Worker> + Clone) -> Result<V
     Ok(seen)
 }
 
-fn preferred() -> String {
+pub(super) fn preferred() -> String {
     fs::read_to_string(PREFERRED).unwrap_or_default().trim().to_string()
 }
 
-fn stats() -> Result<Value> {
+pub(super) fn stats() -> Result<Value> {
     let output = overbook(&["guest", "--status"])?;
     serde_json::from_slice(&output.stdout).with_context(|| {
         format!("`overbook guest --status` prints no JSON: {}", String::from_utf8_lossy(&output.stderr))
@@ -200,7 +207,7 @@ fn movable_irq() -> Result<u32> {
     bail!("no interrupt of this machine can be moved")
 }
 
-fn wait(patience: Duration, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+pub(super) fn wait(patience: Duration, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
     let start = now_ns();
     while !done()? {
         if now_ns() - start > patience.as_nanos() as u64 {
@@ -220,16 +227,21 @@ fn wait(patience: Duration, what: &str, mut done: impl FnMut() -> Result<bool>) 
 }
 
 /// A running `overbook guest`.
-struct Guest(Child);
+pub(super) struct Guest(Child);
 
 impl Guest {
-    fn start(more: &[&str]) -> Result<Guest> {
+    pub fn start(more: &[&str]) -> Result<Guest> {
         let mut command = Command::new("/proc/self/exe");
         command.args(["guest", "--steal-from", STAT]).args(more).stdin(Stdio::null());
         Ok(Guest(command.spawn().context("cannot start `overbook guest`")?))
     }
 
-    fn wait(&mut self, patience: Duration, what: &str, mut done: impl FnMut() -> Result<bool>) -> Result<()> {
+    pub fn wait(
+        &mut self,
+        patience: Duration,
+        what: &str,
+        mut done: impl FnMut() -> Result<bool>,
+    ) -> Result<()> {
         wait(patience, what, || {
             if let Some(status) = self.0.try_wait()? {
                 bail!("`overbook guest` ended ({status}) and did not {what}");
@@ -238,7 +250,7 @@ impl Guest {
         })
     }
 
-    fn kill(mut self) -> Result<()> {
+    pub fn kill(mut self) -> Result<()> {
         self.0.kill()?;
         self.0.wait()?;
         Ok(())
@@ -260,15 +272,15 @@ impl Drop for Guest {
 }
 
 /// A task that always wants a CPU.
-struct Worker {
+pub(super) struct Worker {
     stop: Arc<AtomicBool>,
-    tid: i32,
+    pub tid: i32,
     /// Where it ran last.
     cpu: Arc<AtomicI32>,
 }
 
 impl Worker {
-    fn start(cpus: &[u32]) -> Result<Worker> {
+    pub fn start(cpus: &[u32]) -> Result<Worker> {
         let (stop, cpu, tid) =
             (Arc::new(AtomicBool::new(false)), Arc::new(AtomicI32::new(-1)), Arc::new(AtomicI32::new(0)));
         let (ends, place, name, cpus) = (stop.clone(), cpu.clone(), tid.clone(), cpus.to_vec());
@@ -295,7 +307,7 @@ impl Worker {
     }
 
     /// CPU time within a while, as a part of it.
-    fn used_within(&self, length: Duration) -> f64 {
+    pub fn used_within(&self, length: Duration) -> f64 {
         let own = std::process::id() as i32;
         let run = || task::counts(own, self.tid).map_or(0, |counts| counts.run_ns);
         let (before, start) = (run(), now_ns());
@@ -312,10 +324,12 @@ impl Drop for Worker {
 
 /// Writes a `/proc/stat` of a machine that wants all its CPUs and loses some percent of them. What is lost goes with
 /// the CPUs: a guest of four that is given two loses nothing on two.
-struct Injected(Arc<AtomicI32>);
+pub(super) struct Injected(Arc<AtomicI32>);
 
 impl Injected {
-    fn start() -> Result<Injected> {
+    /// Of so many CPUs; only sums count, and they are the first one's.
+    pub fn start(cpus: usize, first: u32) -> Result<Injected> {
+        let all = cpus as f64;
         let percent = Arc::new(AtomicI32::new(0));
         let now = percent.clone();
         fs::write(STAT, "")?;
@@ -326,19 +340,12 @@ impl Injected {
                 let at = now_ns();
                 let ticks = (at - last) as f64 / 1e7;
                 last = at;
-                let cpus = match preferred().as_str() {
-                    "" | "0-3" => 4.0,
-                    "1-3" | "0-2" => 3.0,
-                    _ => 2.0,
-                };
-                let given = f64::min(4.0 - f64::from(now.load(Ordering::Relaxed)) / 25.0, cpus);
+                let chosen = describe::parse_cpus(&preferred()).unwrap_or_default().len();
+                let cpus = if chosen == 0 { all } else { all.min(chosen as f64) };
+                let given = f64::min(all * (1.0 - f64::from(now.load(Ordering::Relaxed)) / 100.0), cpus);
                 run += given * ticks;
                 stolen += (cpus - given) * ticks;
-                // All on the first CPU: only sums count.
-                let text = format!(
-                    "cpu0 {} 0 0 0 0 0 0 {} 0 0\ncpu1 0 0 0 0 0 0 0 0\ncpu2 0 0 0 0 0 0 0 0\ncpu3 0 0 0 0 0 0 0 0\n",
-                    run as u64, stolen as u64
-                );
+                let text = format!("cpu{first} {} 0 0 0 0 0 0 {} 0 0\n", run as u64, stolen as u64);
                 let fresh = format!("{STAT}.new");
                 let _ = fs::write(&fresh, text).and_then(|()| fs::rename(&fresh, STAT));
             }
@@ -346,8 +353,8 @@ impl Injected {
         Ok(Injected(percent))
     }
 
-    /// Percent of four CPUs that the host does not give.
-    fn set(&self, percent: i32) {
+    /// Percent of all CPUs that the host does not give.
+    pub fn set(&self, percent: i32) {
         self.0.store(percent, Ordering::Relaxed);
     }
 }

@@ -6,6 +6,7 @@ mod guest;
 mod inner;
 mod kernel;
 mod observe;
+mod packing;
 mod soak;
 mod system;
 
@@ -13,6 +14,7 @@ use crate::describe;
 use crate::experiment::{self, Host};
 use crate::instrument;
 use crate::protocol::{EVENT_PORT, Event, INNER_PORT, JOB_FILE, Job, Task};
+use crate::shape::Shape;
 use crate::task;
 use anyhow::{Context, Result};
 use serde::Serialize;
@@ -52,7 +54,7 @@ fn work(job: &Job, port: &mut Port) -> Result<()> {
         return inner::serve(guest, port);
     }
     // Most guests have no kvm, and the scheduler must load there too.
-    if !matches!(job.task, Task::GuestCheck) {
+    if !matches!(job.task, Task::GuestCheck(_)) {
         let has_linux = matches!(&job.task, Task::Scenario(scenario) if scenario.linux.is_some());
         system::load_modules(has_linux)?;
     }
@@ -67,8 +69,9 @@ fn work(job: &Job, port: &mut Port) -> Result<()> {
     if let Task::Soak(order) = &job.task {
         return soak::run(order, job.seed, &clock, &mut |event| port.say(&event));
     }
-    if let Task::GuestCheck = &job.task {
-        return guest::check(&mut |event| port.say(&event));
+    if let Task::GuestCheck(name) = &job.task {
+        let shape = Shape::named(name).context("no such shape")?;
+        return guest::check(&shape, &mut |event| port.say(&event));
     }
     if let Task::Observe = &job.task {
         return observe::run(&clock, &mut |event| port.say(&event));

@@ -3,7 +3,7 @@
 
 use crate::initramfs::{FIRMWARE_DIR, INNER_INITRAMFS, INNER_KERNEL};
 use crate::protocol::{GuestAnswer, GuestCount, GuestOrder};
-use crate::qemu::PROGRAM;
+use crate::qemu::{PROGRAM, without_cx16};
 use crate::scenario::LinuxSpec;
 use crate::task::now_ns;
 use anyhow::{Context, Result, bail};
@@ -28,8 +28,6 @@ const LAST_WORDS: usize = 12;
 /// Steal times as KVM gives them; `qemu64` and microvm, as every device and feature less is one less to emulate. Without `arat`
 /// a guest does not trust its timers while it idles, and idle vCPUs tick 250 times a second.
 const CPU: &str = "qemu64,+x2apic,+tsc-deadline,+arat,+kvm-steal-time";
-/// TCG gets the flags of `cmpxchg16b` wrong (docs/lab.md), so guests go without; but from 7.0 on BPF's storage needs it.
-const BEFORE_7: &str = ",-cx16";
 const MACHINE: &str = "microvm,pit=off,pic=off,rtc=off";
 const COMMAND_LINE: &str = "console=ttyS0 quiet noautogroup reboot=t panic=-1 noxsave mitigations=off \
      random.trust_cpu=on cryptomgr.notests initcall_blacklist=load_system_certificate_list,jent_mod_init";
@@ -54,9 +52,7 @@ impl LinuxVm {
         let (socket, messages) = (format!("/tmp/{name}.socket"), format!("/tmp/{name}.log"));
         let output = File::create(&messages)?;
         let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let before_7 =
-            release.split('.').next().and_then(|major| major.parse::<u32>().ok()).is_some_and(|n| n < 7);
-        let cpu = format!("{CPU}{}", if before_7 { BEFORE_7 } else { "" });
+        let cpu = format!("{CPU}{}", without_cx16(&release));
         let mut command = Command::new(format!("/bin/{PROGRAM}"));
         command
             .args(["-L", &format!("/{FIRMWARE_DIR}"), "-nodefaults", "-no-user-config", "-display", "none"])
