@@ -85,9 +85,18 @@ fn smoke(series: &str) -> Report {
 /// The longest test: preferred CPUs, affinity, choices by hand, hotplug, kill -9, irqbalance, interrupts: the agent checks them all.
 #[test]
 fn a_guest_scheduler_does_what_it_promises() {
-    let output = overbook().args(["lab", "guest", "--kernel", "6.18"]).output().unwrap();
+    let output = overbook().args(["lab", "guest", "--kernel", "6.18", "--topology", "cores"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("the kernel had no complaint"), "{}", text(&output));
+}
+
+/// Two of the other topologies; `overbook lab guest` has all.
+#[test]
+fn a_guest_packs_whatever_its_topology() {
+    let shapes = ["--topology", "sockets-16", "--topology", "isolated"];
+    let output = overbook().args(["lab", "guest", "--kernel", "6.18"]).args(shapes).output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert_eq!(text(&output).matches("the kernel had no complaint").count(), 2, "{}", text(&output));
 }
 
 #[test]
