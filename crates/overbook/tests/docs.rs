@@ -113,11 +113,12 @@ fn the_picture_of_the_readme_has_a_caption() {
     }
 }
 
-/// What the rules are said to have brought is what was measured: each figure in a sentence that cites results.md is there.
+/// What the rules, and the README, say was measured: each figure in a sentence that cites results.md is there.
 #[test]
-fn figures_of_the_rules_are_those_of_the_results() {
-    let text = |file: &str| fs::read_to_string(root().join("docs").join(file)).unwrap();
-    let (rules, results) = (text("policies.md"), text("results.md"));
+fn figures_of_the_docs_are_those_of_the_results() {
+    let text = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let rules = text("docs/policies.md") + &text("README.md").replace("docs/results.md", "results.md");
+    let results = text("docs/results.md");
     let is_figure = |word: &&str| word.contains('.') && word.parse::<f64>().is_ok();
     let mut figures = 0;
     for sentence in rules.split(". ").filter(|sentence| sentence.contains("](results.md#")) {
@@ -127,7 +128,7 @@ fn figures_of_the_rules_are_those_of_the_results() {
             assert!(results.split_whitespace().any(there), "{figure} is not in results.md: {sentence}");
         }
     }
-    assert!(figures > 5, "only {figures} figures");
+    assert!(figures > 2, "only {figures} figures");
     for anchor in rules.split("](results.md#").skip(1).filter_map(|rest| rest.split(')').next()) {
         let heading = |line: &str| {
             let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
