@@ -18,7 +18,7 @@ use crate::steal::{Period, Source};
 use crate::steer::Steering;
 use crate::trace;
 use anyhow::{Result, anyhow, bail};
-use overbook_host::changes::{Change, Changeable, SET, changes};
+use overbook_host::changes::{Change, Changeable, changes};
 use overbook_host::output::Stdout;
 use overbook_host::scheduler::{Mode, Scheduler};
 use overbook_host::values::duration;
@@ -37,6 +37,9 @@ use std::time::{Duration, Instant};
 
 /// What starts this scheduler.
 const COMMAND: &str = "overbook guest";
+
+/// Argument of a request for statistics that changes the scheduler first; a host's has another.
+const SET: &str = "set-guest";
 
 /// How often the loader looks whether the kernel has unloaded the scheduler, and whether it is to stop.
 const POLL: Duration = Duration::from_millis(100);
@@ -68,12 +71,15 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         return client::monitor(COMMAND, seconds, &|| stop.load(Ordering::Relaxed), &mut show);
     }
     if !options.set.is_empty() {
-        let answer: GuestStats = client::set(COMMAND, &options.set)?;
-        writeln!(Stdout, "{}", client::changed(COMMAND, &options.set, &answer.settings)?)?;
+        let answer: GuestStats = client::set(COMMAND, SET, &options.set)?;
+        writeln!(Stdout, "{}", client::changed(COMMAND, &options.set, &answer.follows)?)?;
         return Ok(());
     }
     if options.status {
         let now: GuestStats = client::connect(COMMAND)?.request("stats", Vec::new())?;
+        if now.follows.is_empty() {
+            bail!("the scheduler that runs is none of `{COMMAND}`");
+        }
         writeln!(Stdout, "{}", serde_json::to_string(&now)?)?;
         return Ok(());
     }
@@ -290,7 +296,7 @@ impl Guest {
     fn look_at_real_time(&mut self, given_up: &Cpus) {
         if given_up.is_empty() {
             self.stats.real_time = 0;
-        } else if self.stats.samples % REAL_TIME_EVERY == 0 {
+        } else if self.stats.samples.is_multiple_of(REAL_TIME_EVERY) {
             let names = realtime::on(given_up, Path::new("/proc"));
             if self.stats.real_time == 0 && !names.is_empty() {
                 log::info!(
@@ -317,7 +323,7 @@ impl Guest {
         let (online, preferred) = (self.monitor.machine().online(), self.monitor.preferred());
         let governor = self.settings.governor.name();
         self.stats.governor = if self.monitor.is_manual() { "manual".into() } else { governor };
-        self.stats.settings = self.settings.in_force();
+        self.stats.follows = self.settings.in_force();
         self.stats.online = cpulist::format(&online);
         self.stats.preferred = cpulist::format(&preferred);
         self.stats.nr_online = online.len() as u64;

@@ -10,13 +10,13 @@ use std::io::Write;
 /// The guest.
 #[stat_doc]
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, Stats)]
+#[serde(default)]
 #[stat(desc = "Overbook's guest scheduler", top)]
 pub struct GuestStats {
     #[stat(desc = "rule that the preferred CPUs follow: step, proportional, or manual")]
     pub governor: String,
     #[stat(desc = "what may change while running, as `--set` takes it")]
-    #[serde(default)]
-    pub settings: String,
+    pub follows: String,
     #[stat(desc = "online CPUs, as a list")]
     pub online: String,
     #[stat(desc = "preferred CPUs, as a list")]
@@ -46,12 +46,10 @@ pub struct GuestStats {
     #[stat(
         desc = "CPUs' worth of time used in the last period on CPUs that are not preferred, in hundredths: bound tasks, interrupts, timers, real-time tasks"
     )]
-    #[serde(default)]
     pub used_outside: u64,
     #[stat(
         desc = "real-time and deadline tasks that were last seen on CPUs that are not preferred: no scheduler of this kind can move them"
     )]
-    #[serde(default)]
     pub real_time: u64,
     #[stat(desc = "who moves interrupts: irqbalance, us, or nobody")]
     pub interrupts: String,

@@ -8,7 +8,8 @@ use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
 
-/// Argument of a request for statistics that changes the scheduler first.
+/// Argument of a request for statistics that changes a host's scheduler first; a guest's has another, so that neither
+/// takes what the other is told.
 pub const SET: &str = "set";
 
 /// A table of what may change: a field is an option, and a key of `--set` (the option without its dashes).

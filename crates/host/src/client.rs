@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Asks the scheduler of ours that runs on this machine.
 
-use crate::changes::{Change, SET, are_in};
+use crate::changes::{Change, are_in};
 use crate::values::duration;
 use anyhow::{Context, Result, anyhow, bail};
 use scx_stats::prelude::StatsClient;
@@ -30,13 +30,13 @@ pub fn connect(command: &str) -> Result<StatsClient> {
     })
 }
 
-/// Asks the scheduler that runs to change; its statistics after that.
+/// Asks the scheduler that runs to change, by the argument `set`; its statistics after that.
 ///
 /// # Errors
 /// None runs, or it says why it does not change.
-pub fn set<T: DeserializeOwned>(command: &str, wanted: &[Change]) -> Result<T> {
+pub fn set<T: DeserializeOwned>(command: &str, set: &str, wanted: &[Change]) -> Result<T> {
     let text = wanted.iter().map(Change::to_string).collect::<Vec<_>>().join(" ");
-    connect(command)?.request("stats", vec![(SET.into(), text)])
+    connect(command)?.request("stats", vec![(set.into(), text)])
 }
 
 /// What is in force after [`set`], if that is what was wanted.

@@ -193,7 +193,7 @@ fn monitor(seconds: f64, stop: &Arc<AtomicBool>) -> Result<()> {
 }
 
 fn set(wanted: &[Change]) -> Result<()> {
-    let answer: HostStats = client::set(COMMAND, wanted)?;
+    let answer: HostStats = client::set(COMMAND, SET, wanted)?;
     writeln!(Stdout, "{}", client::changed(COMMAND, wanted, &answer.settings)?)?;
     Ok(())
 }

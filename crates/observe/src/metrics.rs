@@ -112,12 +112,28 @@ const GUEST: [Column<GuestStats>; 9] = [
 ];
 
 /// Gauges, each with what its number is divided by.
-const GUEST_NOW: [(Column<GuestStats>, f64); 5] = [
+const GUEST_NOW: [(Column<GuestStats>, f64); 7] = [
     (("overbook_guest_scheduling", "1 while it schedules, 0 while it stands by", |s| s.scheduling), 1.0),
     (("overbook_guest_cpus_online", "online CPUs", |s| s.nr_online), 1.0),
     (("overbook_guest_cpus_preferred", "preferred CPUs", |s| s.nr_preferred), 1.0),
     (("overbook_guest_steal_ratio", "steal in the last period, of all CPUs' time", |s| s.steal), 10_000.0),
     (("overbook_guest_cpus_used", "CPUs' worth of time had in the last period", |s| s.used), 100.0),
+    (
+        (
+            "overbook_guest_cpus_used_outside",
+            "CPUs' worth of time had in the last period on CPUs that are not preferred",
+            |s| s.used_outside,
+        ),
+        100.0,
+    ),
+    (
+        (
+            "overbook_guest_real_time_outside",
+            "real-time tasks last seen on CPUs that are not preferred",
+            |s| s.real_time,
+        ),
+        1.0,
+    ),
 ];
 
 impl Collector for Counted {

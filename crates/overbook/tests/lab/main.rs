@@ -85,7 +85,8 @@ fn smoke(series: &str) -> Report {
 /// The longest test: preferred CPUs, affinity, choices by hand, hotplug, kill -9, irqbalance, interrupts: the agent checks them all.
 #[test]
 fn a_guest_scheduler_does_what_it_promises() {
-    let output = overbook().args(["lab", "guest", "--kernel", "6.18", "--topology", "cores"]).output().unwrap();
+    let output =
+        overbook().args(["lab", "guest", "--kernel", "6.18", "--topology", "cores"]).output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     assert!(text(&output).contains("the kernel had no complaint"), "{}", text(&output));
 }
