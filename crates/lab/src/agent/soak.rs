@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The soak: VMs come and go while the host scheduler is changed, killed, loaded again, and CPUs go away. Every VM
-//! must get on at any time, and the kernel must have no complaint.
+//! The soak: VMs come and go while the host scheduler is changed, killed, loaded again, their `cpu.max` changes, and CPUs go
+//! away. Every VM must get on at any time, and the kernel must have no complaint.
 
 use super::kernel::{complaints, restarts, scheduler_state, serves_statistics, set_online};
 use crate::instrument::Clock;
@@ -8,13 +8,17 @@ use crate::protocol::{Event, Soak};
 use crate::task::now_ns;
 use anyhow::{Context, Result, bail};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
+use std::fs;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 /// What the scheduler is told while it runs, by turns.
 const CHANGES: [&str; 4] = ["relations=off", "slice-us=1000", "relations=on", "slice-us=3000"];
+/// `cpu.max` of a VM, by turns.
+const LIMITS: [&str; 4] = ["50000 100000", "max", "150000 100000", "20000 20000"];
 /// VMs at a time.
 const VMS: usize = 3;
 /// Longest wait for the scheduler to load or to go, ns. Verifying takes an emulated CPU some 20 s.
@@ -27,9 +31,39 @@ struct Vm {
     name: String,
     vcpus: u32,
     process: VmProcess,
+    /// Goes after the process.
+    group: Group,
     memory: GuestMemory,
     /// Work when it was last looked at.
     seen: u64,
+}
+
+/// A VM's cgroup.
+struct Group(PathBuf);
+
+impl Group {
+    fn create(name: &str, pid: i32) -> Result<Group> {
+        let group = Group(Path::new("/sys/fs/cgroup").join(format!("soak-{name}")));
+        fs::create_dir(&group.0).context("cannot make a cgroup")?;
+        fs::write(group.0.join("cgroup.procs"), pid.to_string())?;
+        Ok(group)
+    }
+
+    fn limit(&self, limit: &str) -> Result<()> {
+        fs::write(self.0.join("cpu.max"), limit).with_context(|| format!("cannot write {limit:?} to cpu.max"))
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for _ in 0..100 {
+            // Its last thread may still be on its way out.
+            if fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            sleep(Duration::from_millis(10));
+        }
+    }
 }
 
 struct State<'a> {
@@ -105,10 +139,13 @@ impl State<'_> {
                 String::from_utf8_lossy(&set.stdout)
             );
         }
+        let (limited, limit) = (self.random(self.vms.len()), LIMITS[self.random(LIMITS.len())]);
+        self.vms[limited].group.limit(limit)?;
         self.all_get_on()?;
         self.expect("enabled")?;
+        let limited = &self.vms[limited].name;
         let patterns: Vec<&str> = self.vms.iter().map(|vm| vm.name.as_str()).collect();
-        Ok(format!("{change}, {}", patterns.join(" ")))
+        Ok(format!("{change}, {}, cpu.max of {limited} {limit:?}", patterns.join(" ")))
     }
 
     fn start_vm(&mut self) -> Result<()> {
@@ -120,8 +157,9 @@ impl State<'_> {
         let memory = GuestMemory::create(&Load::new(pattern), vcpus, seed, self.clock.ns_per_turn, 1.0)?;
         let config = VmConfig { name: name.clone(), vcpus, ple: true, memory: memory.path() };
         let mut process = VmProcess::spawn(&config)?;
+        let group = Group::create(&name, process.pid())?;
         process.go()?;
-        self.vms.push(Vm { name, vcpus, process, memory, seen: 0 });
+        self.vms.push(Vm { name, vcpus, process, group, memory, seen: 0 });
         Ok(())
     }
 
