@@ -38,6 +38,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "groups by size", play: groups_by_size },
     Trial { name: "deep groups", play: deep_groups },
     Trial { name: "cpu.max", play: quotas },
+    Trial { name: "the last cpu.max goes", play: last_quota },
     Trial { name: "a group per vCPU", play: group_per_vcpu },
     Trial { name: "pools of CPUs", play: pools },
     Trial { name: "sleepers beside hogs", play: sleepers },
@@ -263,6 +264,22 @@ fn quotas(object: Option<Vec<u8>>) -> Result<Report> {
         if (had / limit - 1.0).abs() > 0.02 {
             report.findings.add("limit", || format!("{name} has {had:.3} CPUs where {limit} are allowed"));
         }
+    }
+    Ok(report)
+}
+
+/// Who is parked when the last limit is lifted runs on.
+fn last_quota(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup =
+        Setup::new(object, Host { bounds: Bounds { idle_ns: None, ..shares(0.16) }, ..Host::default() })?;
+    let group = setup.world.group(0, 100);
+    setup.hogs("limited", 4, |spec| spec.group = Some(group));
+    setup.world.at(MS, Change::Bandwidth(group, 100_000, 20_000));
+    setup.world.at(260 * MS, Change::Bandwidth(group, 100_000, u64::MAX));
+    let mut report = setup.run(400, 1000);
+    let had: f64 = report.tasks.iter().map(|task| task.cpus).sum();
+    if had < 3.9 {
+        report.findings.add("limit", || format!("4 tasks without a limit any more have {had:.3} of 4 CPUs"));
     }
     Ok(report)
 }

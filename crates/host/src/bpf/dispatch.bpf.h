@@ -167,8 +167,7 @@ __noinline int steal_from(u64 dsq)
 	return 0;
 }
 
-/* For a CPU that has nothing to do: who waits in another LLC, this node's first; or a SCHED_IDLE
- * task. */
+/* For a CPU without work: who waits in another LLC, this node's first; or a SCHED_IDLE task. */
 static bool steal(u32 llc, bool idle_class)
 {
 	u32 i, node = llc_node[bounded(llc, OVB_MAX_LLCS)];
@@ -281,9 +280,8 @@ __noinline int run_overdue(u64 dsq, u64 now)
 	return false;
 }
 
-/* A CPU looks for who has waited for too long so often, ns: not at every dispatch, as it finds
- * nobody nearly always. A hundred of a queue have had a turn within 10 s, before the watchdog ends
- * us. */
+/* A CPU looks for who has waited for too long so often, ns, and not at every dispatch. A hundred of
+ * a queue have had a turn within 10 s, before the watchdog ends us. */
 #define LOOK_EVERY 100000000
 
 static bool run_waiter(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
@@ -303,7 +301,7 @@ static bool run_waiter(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	}
 	return run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
 	       run_idle_class(llc_dsq(llc), idle_patience_ns) || run_overdue(cpu_dsq(cpu), now) ||
-	       run_overdue(llc_dsq(llc), now) || (nr_limited && run_overdue(PARKED, now));
+	       run_overdue(llc_dsq(llc), now) || run_overdue(PARKED, now);
 }
 
 /* Lets `prev` go on with a new slice, as if it had been queued and picked: who wakes up meanwhile
@@ -404,13 +402,15 @@ static void unpark(void)
 
 static int refill(void *map, int *key, struct refill_timer *timer)
 {
-	if (!nr_limited)
-		return 0;
+	u64 now = scx_bpf_now();
+
 	bpf_rcu_read_lock();
-	if (refill_all(scx_bpf_now()) || scx_bpf_dsq_nr_queued(PARKED) > 0)
+	if (refill_all(now) || scx_bpf_dsq_nr_queued(PARKED) > 0)
 		unpark();
 	bpf_rcu_read_unlock();
-	bpf_timer_start(&timer->timer, REFILL_NS, 0);
+	/* When the last limit goes, somebody may be parked, or just about to be. */
+	if (nr_limited || now - lifted_at < 10 * REFILL_NS || scx_bpf_dsq_nr_queued(PARKED) > 0)
+		bpf_timer_start(&timer->timer, REFILL_NS, 0);
 	return 0;
 }
 

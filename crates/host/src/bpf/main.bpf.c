@@ -18,8 +18,7 @@
  * The terms. Turns, deadlines, the level and the tide are in policy/turn.h.
  *
  * - key: by which a task is queued: its tenant's deadline, and how far the task stands from it
- *   among the members. One whose tenant's turn has ended meanwhile is made anew at the head of its
- *   queue.
+ *   among the members. Once its tenant's turn has ended, it is made anew at its queue's head.
  * - LLC queue: a DSQ per last-level cache, by key; CPU queue: a DSQ per CPU for tasks that can run
  *   nowhere else; and a DSQ per pool, which is a set of CPUs, of a cpuset. A CPU takes the earliest
  *   of all heads. SCHED_IDLE tasks have queues of their own, and tasks whose group has used its

@@ -16,11 +16,12 @@
 /* include/uapi/linux/time.h */
 #define CLOCK_MONOTONIC 1
 
-/* Which nodes have a cpu.max, in how many words of these there may be any, and how many have one.
- */
+/* Which nodes have a cpu.max, in how many words there may be any, how many have one, and when one
+ * was last lifted. */
 u64 limited_nodes[OVB_MAX_NODES / 64];
 u32 limited_words;
 u32 nr_limited;
+u64 lifted_at;
 
 struct refill_timer {
 	struct bpf_timer timer;
@@ -92,6 +93,7 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 		give_back(limited_nodes, OVB_MAX_NODES, place);
 		node->quota.quota = 0;
 		node->throttled = 0;
+		lifted_at = scx_bpf_now();
 		__sync_fetch_and_sub(&nr_limited, 1);
 		return 0;
 	}

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Whom a vCPU waits for, by probes on KVM's tracepoints: which IPIs were sent, and which were
- * ended.
+ * Whom a vCPU waits for, by probes on KVM's tracepoints: which IPIs were sent, and which ended.
  *
  *   kvm_apic_accept_irq       every interrupt that KVM delivers, in the sender's thread
  *   kvm_avic_incomplete_ipi   AMD's AVIC reports an IPI whose receiver is not running
