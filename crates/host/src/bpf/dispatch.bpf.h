@@ -409,7 +409,8 @@ static int refill(void *map, int *key, struct refill_timer *timer)
 		unpark();
 	bpf_rcu_read_unlock();
 	/* When the last limit goes, somebody may be parked, or just about to be. */
-	if (nr_limited || now - lifted_at < 10 * REFILL_NS || scx_bpf_dsq_nr_queued(PARKED) > 0)
+	if (nr_limited || (s64)(now - lifted_at) < 10 * REFILL_NS ||
+	    scx_bpf_dsq_nr_queued(PARKED) > 0)
 		bpf_timer_start(&timer->timer, REFILL_NS, 0);
 	return 0;
 }

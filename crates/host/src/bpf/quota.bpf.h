@@ -16,10 +16,8 @@
 /* include/uapi/linux/time.h */
 #define CLOCK_MONOTONIC 1
 
-/* Which nodes have a cpu.max, in how many words there may be any, how many have one, and when one
- * was last lifted. */
+/* Which nodes have a cpu.max, how many have one, and when one was last lifted. */
 u64 limited_nodes[OVB_MAX_NODES / 64];
-u32 limited_words;
 u32 nr_limited;
 u64 lifted_at;
 
@@ -41,7 +39,7 @@ __noinline u32 is_throttled(u32 place)
 
 		if (!node)
 			break;
-		if (node->throttled)
+		if (node->throttled && node->quota.quota)
 			return true;
 		place = node->parent;
 	}
@@ -102,11 +100,10 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 	node->quota.quota = quota_us * 1000;
 	if (!fresh)
 		return 0;
+	node->throttled = 0;
 	node->quota.left = (s64)node->quota.quota;
 	node->quota.next = scx_bpf_now() + node->quota.period;
 	__sync_fetch_and_or(&limited_nodes[word], 1ull << (place & 63));
-	if (word >= limited_words)
-		limited_words = word + 1;
 	if (!__sync_fetch_and_add(&nr_limited, 1))
 		start_refills();
 	return 0;
@@ -134,7 +131,7 @@ static int refill_all(u64 now)
 {
 	u32 freed = 0, i, j;
 
-	bpf_for (i, 0, limited_words) {
+	bpf_for (i, 0, OVB_MAX_NODES / 64) {
 		u64 bits = limited_nodes[bounded(i, OVB_MAX_NODES / 64)];
 
 		bpf_for (j, 0, 64) {
