@@ -60,17 +60,32 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
+/// The file that a mutant is made from, as a path below `bpf` or `policy`, and its text with the fault.
+fn mutated(mutant: &Mutant, bpf: &Path, policy: &Path) -> (PathBuf, String) {
+    let file = [bpf, policy].map(|dir| dir.join(mutant.file)).into_iter().find(|file| file.exists());
+    let file = file.unwrap_or_else(|| panic!("{}: there is no {}", mutant.name, mutant.file));
+    let text = fs::read_to_string(&file).unwrap();
+    let times = text.matches(mutant.find).count();
+    assert_eq!(times, 1, "{}: the text to replace is {times} times in {}", mutant.name, mutant.file);
+    (file, text.replacen(mutant.find, mutant.put, 1))
+}
+
+/// Each fault has its place in the sources: found in no time, before all that takes minutes.
+#[test]
+fn all_mutants_have_a_place() {
+    let (bpf, policy) = (here("../host/src/bpf"), here("../../policy"));
+    for mutant in MUTANTS {
+        mutated(mutant, &bpf, &policy);
+    }
+}
+
 /// Compiles the sources with a fault, and runs the gauntlet on them. What was found; `None` if nothing.
 fn try_mutant(mutant: &Mutant, folder: &Path) -> Option<String> {
     let (bpf, policy) = (folder.join("bpf"), folder.join("policy"));
     copy(&here("../host/src/bpf"), &bpf);
     copy(&here("../../policy"), &policy);
-    let file = [&bpf, &policy].map(|dir| dir.join(mutant.file)).into_iter().find(|file| file.exists());
-    let file = file.unwrap_or_else(|| panic!("{}: there is no {}", mutant.name, mutant.file));
-    let text = fs::read_to_string(&file).unwrap();
-    let times = text.matches(mutant.find).count();
-    assert_eq!(times, 1, "{}: the text to replace is {times} times in {}", mutant.name, mutant.file);
-    fs::write(&file, text.replacen(mutant.find, mutant.put, 1)).unwrap();
+    let (file, text) = mutated(mutant, &bpf, &policy);
+    fs::write(&file, text).unwrap();
     let headers: Vec<PathBuf> = env!("TUNNEL_HEADERS").split(':').map(PathBuf::from).collect();
     let native = here("native");
     let sources = Sources { native: &native, bpf: &bpf, policy: &policy, headers: &headers };

@@ -79,7 +79,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "no quota of groups above",
         "quota.bpf.h",
-        "\t\tif (node->throttled)\n\t\t\treturn true;\n\t\tplace = node->parent;",
+        "\t\tif (node->throttled && node->quota.quota)\n\t\t\treturn true;\n\t\tplace = node->parent;",
         "\t\treturn node->throttled;\n\t\tplace = node->parent;",
     ),
     mutant(
