@@ -38,6 +38,8 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "groups by size", play: groups_by_size },
     Trial { name: "deep groups", play: deep_groups },
     Trial { name: "cpu.max", play: quotas },
+    Trial { name: "cpu.max changes", play: changed_quota },
+    Trial { name: "cpu.max far above", play: far_quota },
     Trial { name: "the last cpu.max goes", play: last_quota },
     Trial { name: "a group per vCPU", play: group_per_vcpu },
     Trial { name: "pools of CPUs", play: pools },
@@ -264,6 +266,38 @@ fn quotas(object: Option<Vec<u8>>) -> Result<Report> {
         if (had / limit - 1.0).abs() > 0.02 {
             report.findings.add("limit", || format!("{name} has {had:.3} CPUs where {limit} are allowed"));
         }
+    }
+    Ok(report)
+}
+
+/// Who has used a limit up runs on at once when it is raised, and not when a long period ends.
+fn changed_quota(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup =
+        Setup::new(object, Host { bounds: Bounds { idle_ns: None, ..shares(0.16) }, ..Host::default() })?;
+    let group = setup.world.group(0, 100);
+    setup.hogs("limited", 4, |spec| spec.group = Some(group));
+    setup.world.at(MS, Change::Bandwidth(group, 1_000_000, 100_000));
+    setup.world.at(100 * MS, Change::Bandwidth(group, 1_000_000, 8_000_000));
+    let mut report = setup.run(110, 700);
+    let had: f64 = report.tasks.iter().map(|task| task.cpus).sum();
+    if had < 3.9 {
+        report.findings.add("limit", || format!("4 tasks whose limit was raised have {had:.3} of 4 CPUs"));
+    }
+    Ok(report)
+}
+
+/// A limit holds for tasks of groups that are deeper than the scheduler follows.
+fn far_quota(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup =
+        Setup::new(object, Host { bounds: Bounds { idle_ns: None, ..shares(0.16) }, ..Host::default() })?;
+    let top = setup.world.group(0, 100);
+    let bottom = (0..15).fold(top, |above, _| setup.world.group(above, 100));
+    setup.hogs("deep", 4, |spec| spec.group = Some(bottom));
+    setup.world.at(MS, Change::Bandwidth(top, 100_000, 50_000));
+    let mut report = setup.run(500, 2000);
+    let had: f64 = report.tasks.iter().map(|task| task.cpus).sum();
+    if (had / 0.5 - 1.0).abs() > 0.02 {
+        report.findings.add("limit", || format!("a group of 0.5 CPUs has {had:.3}"));
     }
     Ok(report)
 }

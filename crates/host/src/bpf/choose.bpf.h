@@ -29,8 +29,8 @@ static u32 best_tier(const struct vm_ctx *vmc)
 	return best;
 }
 
-/* Whether all vCPUs of a VM are worth the same: none has spun for long, or was sent an IPI while it
- * was queued. Then a search would be for nothing. */
+/* Whether no vCPU of a VM has spun or was sent an IPI for long. Then a search brings next to
+ * nothing. */
 static bool is_calm(const struct vm_ctx *vmc, u64 now)
 {
 	return (sends_seen || !relations) &&

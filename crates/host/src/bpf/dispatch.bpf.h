@@ -113,12 +113,10 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	cpuc->found = NOBODY;
 	look_into(cpu_dsq(cpu), cpu_pool(cpu));
 	bpf_for (i, 0, OVB_MAX_POOLS) {
-		u32 pool;
+		u32 pool = pools ? (u32)__builtin_ctzll(pools) : 0;
 
-		if (!pools)
+		if (!pool)
 			break;
-		pool = (u32)__builtin_ctzll(pools);
-
 		look_into(pool_dsq(pool), pool);
 		pools &= pools - 1;
 	}

@@ -262,6 +262,7 @@ void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
 	struct task_ctx *taskc = task_ctx(p);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct node_ctx *node;
+	u64 later;
 
 	if (!taskc || !cpuc)
 		return;
@@ -277,8 +278,10 @@ void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
 	if (!node || node->time.deadline == taskc->keyed_for)
 		return;
 	/* The tenant's next turn has begun meanwhile. */
-	cpuc->key += node->time.deadline - taskc->keyed_for;
-	taskc->keyed_for = node->time.deadline;
+	later = node->time.deadline - taskc->keyed_for;
+	cpuc->key += later;
+	taskc->key += later;
+	taskc->keyed_for += later;
 }
 
 void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
@@ -361,7 +364,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_cgroup_init, struct cgroup *cgrp,
 	u32 fresh = 0, above = 0, *place, *found;
 	struct cgroup *parent;
 
-	if (!cgrp->level)
+	if (!cgrp->level || cgrp->level > MAX_DEPTH)
 		return 0;
 	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
 	if (parent) {
@@ -422,6 +425,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 	if (err)
 		return err;
 	init_refills();
+	bpf_for (i, 0, OVB_MAX_NODES / 64)
+		limited_nodes[bounded(i, OVB_MAX_NODES / 64)] = 0;
 	bpf_for (i, 0, 2 * OVB_MAX_CPUS) {
 		pool_at(i)->users = 0;
 		pool_at(i)->level = tide;

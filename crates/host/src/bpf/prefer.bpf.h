@@ -46,7 +46,7 @@ static s32 preferred_cpu(const struct task_struct *p, s32 cpu)
 /* Whether a task must be queued on its own CPU, `cpu`. */
 static bool is_bound(const struct task_struct *p, s32 cpu)
 {
-	return is_pinned(p) || preferred_cpu(p, cpu) < 0;
+	return p->nr_cpus_allowed == 1 || is_migration_disabled(p) || preferred_cpu(p, cpu) < 0;
 }
 
 /* An idle CPU for a task that may run on preferred ones, claimed; negative if there is none. */

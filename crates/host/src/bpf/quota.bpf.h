@@ -79,32 +79,27 @@ static void start_refills(void)
 __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 {
 	struct node_ctx *node = node_at(place);
-	u32 word = bounded(place / 64, OVB_MAX_NODES / 64);
-	bool fresh;
+	u64 *word = &limited_nodes[bounded(place / 64, OVB_MAX_NODES / 64)];
+	u64 bit = 1ull << (place & 63);
 
 	if (!node)
 		return 0;
-	fresh = !node->quota.quota;
 	if (quota_us == ~0ull) {
-		if (fresh)
-			return 0;
-		give_back(limited_nodes, OVB_MAX_NODES, place);
 		node->quota.quota = 0;
 		node->throttled = 0;
 		lifted_at = scx_bpf_now();
-		__sync_fetch_and_sub(&nr_limited, 1);
+		if (__sync_fetch_and_and(word, ~bit) & bit)
+			__sync_fetch_and_sub(&nr_limited, 1);
 		return 0;
 	}
 	node->quota.period = period_us * 1000;
 	node->quota.burst = burst_us * 1000;
 	node->quota.quota = quota_us * 1000;
-	if (!fresh)
-		return 0;
-	node->throttled = 0;
+	/* A period begins now, as CFS has it. */
 	node->quota.left = (s64)node->quota.quota;
 	node->quota.next = scx_bpf_now() + node->quota.period;
-	__sync_fetch_and_or(&limited_nodes[word], 1ull << (place & 63));
-	if (!__sync_fetch_and_add(&nr_limited, 1))
+	node->throttled = 0;
+	if (!(__sync_fetch_and_or(word, bit) & bit) && !__sync_fetch_and_add(&nr_limited, 1))
 		start_refills();
 	return 0;
 }
@@ -113,12 +108,11 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 static int refill_one(struct node_ctx *node, u64 now)
 {
 	struct ovb_quota copy = node->quota;
+	s64 left = copy.left;
 
 	if (ovb_quota_refill(&copy, now)) {
-		s64 more = copy.left - node->quota.left;
-
 		node->quota.next = copy.next;
-		__sync_fetch_and_add(&node->quota.left, more);
+		__sync_fetch_and_add(&node->quota.left, copy.left - left);
 	}
 	if (!node->throttled || node->quota.left <= 0)
 		return 0;

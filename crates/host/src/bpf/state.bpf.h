@@ -276,11 +276,6 @@ static bool is_pool_dsq(u64 dsq)
 	return dsq > PARKED;
 }
 
-static bool is_pinned(const struct task_struct *p)
-{
-	return p->nr_cpus_allowed == 1 || is_migration_disabled(p);
-}
-
 /* Whether a task may run on a CPU. */
 static bool may_run_on(const struct task_struct *p, s32 cpu)
 {

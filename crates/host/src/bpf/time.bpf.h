@@ -202,6 +202,9 @@ __noinline int place(struct task_struct *p __arg_trusted, struct task_ctx *taskc
 	return 0;
 }
 
+/* Weight of SCHED_IDLE, of 1024. */
+#define SCHED_IDLE_WEIGHT 3
+
 /* Learns a task's weight and class. */
 static void learn_weight(struct task_struct *p, struct task_ctx *taskc)
 {
@@ -211,7 +214,7 @@ static void learn_weight(struct task_struct *p, struct task_ctx *taskc)
 	if (taskc->idle_class && !idle_class)
 		taskc->fresh = true;
 	taskc->idle_class = idle_class;
-	taskc->weight = own_weight(p, idle_class);
+	taskc->weight = idle_class ? SCHED_IDLE_WEIGHT : ovb_weight_from_cgroup(p->scx.weight);
 	taskc->own.rate = ovb_rate_of(taskc->weight);
 	if (taskc->counted)
 		count_in(taskc, taskc->counted_in, taskc->weight);

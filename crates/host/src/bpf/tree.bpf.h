@@ -15,7 +15,7 @@
 #include "quota.h"
 #include "state.bpf.h"
 
-/* Levels below the root; deeper groups count as what is above them. */
+/* Levels below the root. Tasks of deeper groups count as those of the group at the last level. */
 #define MAX_DEPTH 12
 
 struct node_ctx {
@@ -178,7 +178,9 @@ __noinline int count_in(struct task_ctx *taskc __arg_nonnull, u32 place, u32 wei
 __noinline int reweigh(u32 place)
 {
 	struct node_ctx *tenant = node_at(place), *node = tenant;
-	u64 rate = 0, inputs = 0;
+	/* Two CPUs that do this at once may leave the rate of one and the word of the other, but
+	 * not for longer than 17 ms. */
+	u64 rate = 0, inputs = scx_bpf_now() >> 24;
 	u32 level;
 
 	if (!tenant)
@@ -216,21 +218,18 @@ __noinline int reweigh(u32 place)
 	return 0;
 }
 
-/* Weight of SCHED_IDLE, of 1024. */
-#define SCHED_IDLE_WEIGHT 3
-
-static u32 own_weight(const struct task_struct *p, bool idle_class)
-{
-	return idle_class ? SCHED_IDLE_WEIGHT : ovb_weight_from_cgroup(p->scx.weight);
-}
-
 /* Place of the group that a task is in; 0 for the root, and for a group that has none. */
 __noinline u32 place_of_group(struct task_struct *p __arg_trusted)
 {
-	struct cgroup *group;
+	struct cgroup *group, *deep;
 	u32 place, *found;
 
 	group = scx_bpf_task_cgroup(p);
+	if (group && group->level > MAX_DEPTH) {
+		deep = group;
+		group = bpf_cgroup_ancestor(deep, MAX_DEPTH);
+		bpf_cgroup_release(deep);
+	}
 	if (!group)
 		return 0;
 	found = bpf_cgrp_storage_get(&places_of_groups, group, 0, 0);

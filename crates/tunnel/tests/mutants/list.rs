@@ -38,9 +38,9 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("a tree of one level", "tree.bpf.h", "\t\t}\n\t\tnode = up;\n", "\t\t}\n\t\tbreak;\n"),
     Mutant {
         name: "SCHED_IDLE weighs as all",
-        file: "tree.bpf.h",
-        find: "return idle_class ? SCHED_IDLE_WEIGHT : ",
-        put: "return ",
+        file: "time.bpf.h",
+        find: "idle_class ? SCHED_IDLE_WEIGHT : ",
+        put: "",
         missed: Some("no trial has SCHED_IDLE tasks in a group with others"),
     },
     mutant(
@@ -81,6 +81,18 @@ pub const MUTANTS: &[Mutant] = &[
         "quota.bpf.h",
         "\t\tif (node->throttled && node->quota.quota)\n\t\t\treturn true;\n\t\tplace = node->parent;",
         "\t\treturn node->throttled;\n\t\tplace = node->parent;",
+    ),
+    mutant(
+        "groups too deep for limits",
+        "tree.bpf.h",
+        "\tif (group && group->level > MAX_DEPTH) {",
+        "\tif (0) {",
+    ),
+    mutant(
+        "a limit that changes at the next period",
+        "quota.bpf.h",
+        "\tnode->quota.left = (s64)node->quota.quota;\n\tnode->quota.next = scx_bpf_now() + node->quota.period;\n\tnode->throttled = 0;\n",
+        "\tif (!node->quota.next) {\n\t\tnode->quota.left = (s64)node->quota.quota;\n\t\tnode->quota.next = scx_bpf_now() + node->quota.period;\n\t}\n",
     ),
     mutant(
         "a period that never begins",
