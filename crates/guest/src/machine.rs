@@ -3,6 +3,7 @@
 
 use crate::cpulist::{self, Cpus};
 use anyhow::{Context, Result};
+use overbook_host::domains::cores;
 use overbook_policy::steal::Core;
 use scx_utils::Topology;
 use std::fs;
@@ -35,8 +36,7 @@ impl Machine {
         };
         let isolated: Cpus = ISOLATED.into_iter().flat_map(list).collect();
         let tickless = list("/sys/devices/system/cpu/nohz_full");
-        let cores = topology.all_cores.values();
-        let cores = cores.map(|core| (core.node_id as u32, core.cpus.keys().copied().collect()));
+        let cores = cores(&topology).map(|core| (core.node_id as u32, core.cpus.keys().copied().collect()));
         Ok(Machine::new(cores, &isolated, &tickless))
     }
 

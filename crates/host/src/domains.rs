@@ -5,6 +5,14 @@
 //! queue each would part what belongs together. So a node all of whose caches are of one core each counts as one domain.
 //! Where there are more domains than the scheduler has queues for, neighbours share one.
 
+use scx_utils::{Core, Topology};
+
+/// All cores of a machine. `Topology::all_cores` has one per core number, and some machines give the cores of several
+/// caches the same numbers.
+pub fn cores(topology: &Topology) -> impl Iterator<Item = &Core> {
+    topology.all_llcs.values().flat_map(|llc| llc.cores.values()).map(AsRef::as_ref)
+}
+
 /// CPUs of one core, of a cache and a node.
 #[derive(Clone, Debug)]
 pub struct CoreAt {

@@ -62,10 +62,12 @@ pub fn isolation() -> Option<String> {
 /// Whether a kernel's command line takes CPUs out of the scheduling domains.
 fn isolates(line: &str) -> bool {
     let lists = line.split_whitespace().filter_map(|word| word.strip_prefix("isolcpus="));
-    // Flags come before the CPUs; without any, it is domains.
+    // Flags come before the CPUs; without one that is known, it is domains. Without CPUs it is nothing.
     lists.into_iter().any(|list| {
-        let words: Vec<&str> = list.split(',').collect();
-        words.contains(&"domain") || !words[0].starts_with(|c: char| c.is_ascii_alphabetic())
+        let is_flag = |word: &&str| word.starts_with(|c: char| c.is_ascii_alphabetic());
+        let (flags, cpus): (Vec<&str>, Vec<&str>) = list.split(',').partition(is_flag);
+        let others = flags.iter().any(|flag| ["nohz", "managed_irq"].contains(flag));
+        cpus.iter().any(|cpu| !cpu.is_empty()) && (flags.contains(&"domain") || !others)
     })
 }
 
@@ -125,6 +127,10 @@ mod tests {
             ("isolcpus=managed_irq,2", false),
             ("isolcpus=nohz,2 nohz_full=2", false),
             ("quiet nohz_full=1-3", false),
+            ("isolcpus=unheard_of,2", true),
+            ("isolcpus=", false),
+            ("isolcpus=domain", false),
+            ("isolcpus=all", false),
             ("", false),
         ] {
             assert_eq!(isolates(line), expected, "{line}");

@@ -3,7 +3,7 @@
 
 use crate::changes::Changeable;
 use crate::costs::{self, Counting};
-use crate::domains::{CoreAt, domains};
+use crate::domains::{CoreAt, cores, domains};
 use crate::intf;
 use crate::kvm::{self, Visibility};
 use crate::options::Options;
@@ -66,9 +66,7 @@ impl<'a> Scheduler<'a> {
         skel.struct_ops.overbook_ops_mut().exit_dump_len = options.exit_dump_len;
         let rodata = skel.maps.rodata_data.as_mut().context("the scheduler's object has no settings")?;
         rodata.nr_cpus = *scx_utils::NR_CPU_IDS as u32;
-        let cores: Vec<CoreAt> = topology
-            .all_cores
-            .values()
+        let cores: Vec<CoreAt> = cores(&topology)
             .map(|core| CoreAt {
                 llc: core.llc_id,
                 node: core.node_id,
