@@ -32,8 +32,9 @@ pub struct Settings {
     /// unless somebody preempts
     #[arg(long, default_value_t = 3000, value_parser = number(100u64, 100_000))]
     pub slice_us: u64,
-    /// A task that has been queued for this long, in ms (up to 25000), goes before others; 0: none does
-    #[arg(long, default_value_t = 10_000, value_parser = number(0u64, 25_000))]
+    /// A task that has been queued for this long, in ms (1 to 20000), goes before others. The kernel's watchdog ends a
+    /// scheduler under which a task waits for 30 s
+    #[arg(long, default_value_t = 10_000, value_parser = number(1u64, 20_000))]
     pub patience_ms: u64,
     /// Whether the receivers of vCPUs' IPIs are known, by probes on KVM
     #[arg(long, value_enum, default_value = "on")]
@@ -92,6 +93,7 @@ mod tests {
             ("=", "nothing that may change while running is named \"\""),
             ("slice-us=", "a number from 100 to 100000 belongs here"),
             ("slice-us=fast", "a number from 100 to 100000 belongs here"),
+            ("patience-ms=0", "a number from 1 to 20000 belongs here"),
             ("relations=full", "there are on, off"),
             ("relations=", "there are on, off"),
         ] {

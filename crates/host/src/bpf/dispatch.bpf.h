@@ -259,8 +259,6 @@ __noinline int run_overdue(u64 dsq, u64 now)
 	struct task_struct *p;
 	u32 i = 0;
 
-	if (!patience_ns)
-		return false;
 	bpf_for_each (scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
 		struct task_ctx *taskc = task_ctx(p);
 

@@ -88,7 +88,8 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
         let text = String::from_utf8_lossy(&output.stderr).into_owned();
         ensure!(!output.status.success() && text.contains(complaint), "preferred={choice:?}: {text:?}");
     }
-    ensure!(preferred() == "0-1", "a choice that was refused has changed something");
+    // Now and then one core more is tried; a choice by hand would stay.
+    guest.wait(PATIENCE, "stay as it was", || Ok(preferred() == "0-1"))?;
     tell("preferred=1,2-3")?;
     ensure!(preferred() == "1-3", "the choice is not published");
     guest.wait(PATIENCE, "follow the choice", || Ok(!places(&free)?.contains(&0)))?;
