@@ -20,6 +20,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::path::Path;
+use std::time::Duration;
 
 /// What the scheduler is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,6 +207,7 @@ impl<'a> Scheduler<'a> {
     fn attach_all(&mut self, options: &Options) -> Result<()> {
         self.set(&options.settings)?;
         self.counting = options.costs.then(Counting::start).transpose()?;
+        self.make_timers()?;
         // Not by scx_utils' macro, which attaches the probes for good: the lab detaches them too.
         let link = urgently(|| self.skel.maps.overbook_ops.attach_struct_ops());
         self.link = Some(link.context("the kernel refuses the scheduler")?);
@@ -221,6 +223,20 @@ impl<'a> Scheduler<'a> {
             }
         }
         self.watch_ipis(options.settings.relations.is_on())
+    }
+
+    /// Makes the timers, for which the kernel may have no memory at once. It is as good without, but for limits.
+    fn make_timers(&mut self) -> Result<()> {
+        for _ in 0..5 {
+            if self.skel.progs.overbook_timers.test_run(ProgramInput::default())?.return_value == 0 {
+                return Ok(());
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        log::warn!(
+            "the kernel has no memory for timers (on CPUs without cmpxchg16b it never has): cpu.max is not kept"
+        );
+        Ok(())
     }
 
     /// Gives all tasks back to EEVDF, and says what happened.

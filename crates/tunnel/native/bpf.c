@@ -35,6 +35,14 @@ void tun_starve(u32 one_in)
 	starve = one_in;
 }
 
+/* So many timers more cannot be had. */
+static u32 no_timers;
+
+void tun_refuse_timers(u32 n)
+{
+	no_timers = n;
+}
+
 static bool out_of_memory(void)
 {
 	return starve && calls.random() % starve == 0;
@@ -302,6 +310,11 @@ long tun_timer_init(struct bpf_timer *timer, struct tun_map *map)
 
 	if (node)
 		return -EBUSY;
+	/* It does not wait for memory (kmalloc_nolock). */
+	if (no_timers) {
+		no_timers--;
+		return -ENOMEM;
+	}
 	node = heap_new(sizeof(*node));
 	node->map = map;
 	node->value = timer;

@@ -597,12 +597,16 @@ void tun_init(u32 cpus, int version, bool may_interleave, const struct tun_calls
 /* Flags as the loader sets them, and ops.init(). */
 s32 tun_start(bool guest)
 {
+	u32 i;
+
 	tun_ops()->flags |= SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED;
 	if (tun_takes_back())
 		tun_ops()->flags |= SCX_OPS_ALWAYS_ENQ_IMMED;
 	if (guest)
 		tun_ops()->flags |= SCX_OPS_ENQ_LAST;
 	begin_outside();
+	for (i = 0; i < 5 && make_timers(); i++)
+		;
 	return (s32)OP(init, MAY_UNLOCKED | MAY_SLEEP, -1, 0, 0, 0);
 }
 

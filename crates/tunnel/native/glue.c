@@ -62,6 +62,7 @@ void *glue_program(const char *name)
 	PROGRAM(spin_ends)
 	PROGRAM(cpu_taken)
 	PROGRAM(overbook_prefer)
+	PROGRAM(overbook_timers)
 	return (void *)0;
 }
 

@@ -274,5 +274,6 @@ extern struct tun_group *root_group;
 
 /* kvm.c */
 void vcpu_switched(struct tun_task *prev, struct tun_task *next);
+int make_timers(void);
 
 #endif

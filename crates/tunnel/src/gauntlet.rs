@@ -74,6 +74,8 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "come and go", play: come_and_go },
     Trial { name: "changes", play: changes },
     Trial { name: "no memory", play: no_memory },
+    Trial { name: "no memory for a timer at once", play: late_timer },
+    Trial { name: "no memory for a timer ever", play: no_timer },
     Trial { name: "races", play: races },
 ];
 
@@ -736,6 +738,38 @@ fn changes(object: Option<Vec<u8>>) -> Result<Report> {
         setup.world.at(at + 81 * MS, Change::Yield(task % 4));
     }
     Ok(setup.run(500, 2500))
+}
+
+/// CPUs that a group of four hogs with a `cpu.max` of half a CPU has if the first timers cannot be had.
+fn without_timers(object: Option<Vec<u8>>, refused: u32) -> Result<(Report, f64)> {
+    let host =
+        Host { no_timers: refused, bounds: Bounds { idle_ns: None, ..shares(0.16) }, ..Host::default() };
+    let mut setup = Setup::new(object, host)?;
+    let group = setup.world.group(0, 100);
+    setup.hogs("limited", 4, |spec| spec.group = Some(group));
+    setup.world.at(MS, Change::Bandwidth(group, 100_000, 50_000));
+    let report = setup.run(1000, 3000);
+    let had = report.tasks.iter().map(|task| task.cpus).sum();
+    Ok((report, had))
+}
+
+/// There is no memory for a timer at once, and then there is: limits hold.
+fn late_timer(object: Option<Vec<u8>>) -> Result<Report> {
+    let (mut report, had) = without_timers(object, 3)?;
+    if (had / 0.5 - 1.0).abs() > 0.02 {
+        report.findings.add("limit", || format!("the group has {had:.3} CPUs where 0.5 are allowed"));
+    }
+    Ok(report)
+}
+
+/// There is never memory for a timer: nobody is limited, as nobody would run again.
+fn no_timer(object: Option<Vec<u8>>) -> Result<Report> {
+    let (mut report, had) = without_timers(object, u32::MAX)?;
+    report.findings = report.findings.without("share");
+    if had < 3.9 {
+        report.findings.add("limit", || format!("without a timer the group has {had:.3} of 4 CPUs"));
+    }
+    Ok(report)
 }
 
 /// Allocations fail now and then, and nobody is lost for it.

@@ -58,6 +58,8 @@ pub struct Host {
     pub set: Vec<(String, u64)>,
     /// Allocations fail, one in so many; 0: never.
     pub starve: u32,
+    /// So many timers cannot be had for want of memory, from the start on.
+    pub no_timers: u32,
     /// The object to load instead of the crate's own.
     pub object: Option<Vec<u8>>,
 }
@@ -82,6 +84,7 @@ impl Default for Host {
             traced: 0..0,
             set: Vec::new(),
             starve: 0,
+            no_timers: 0,
             object: None,
         }
     }

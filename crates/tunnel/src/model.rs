@@ -272,6 +272,7 @@ functions! {
     timer_generation(usize) -> u32;
     timer_fire(u32, usize, u32);
     starve(u32);
+    refuse_timers(u32);
     dwell(*const c_char);
     ran(u32) -> u64;
     dsq_of(u32) -> u64;
@@ -561,6 +562,8 @@ impl Model {
         timer_fire(cpu: u32, node: usize, generation: u32);
         /// One in so many allocations fails.
         starve(one_in: u32);
+        /// So many timers cannot be had for want of memory.
+        refuse_timers(n: u32);
         /// ns that a task has run, as of its last accounting.
         ran(task: u32) -> u64;
         /// Queue that holds a task, `u64::MAX` for none.

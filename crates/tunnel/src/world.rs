@@ -248,6 +248,7 @@ impl World {
         let guest = world.host.set.iter().any(|(name, value)| name == "may_prefer" && *value != 0);
         let root = world.model.new_group(0, None, 100, 1);
         world.groups.push((root, None, 100, f64::INFINITY));
+        world.model.refuse_timers(world.host.no_timers);
         if world.model.start(guest) != 0 {
             bail!("the scheduler refuses to start on {} CPUs", world.host.cpus);
         }

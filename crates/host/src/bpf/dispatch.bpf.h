@@ -411,16 +411,29 @@ static int refill(void *map, int *key, struct refill_timer *timer)
 	return 0;
 }
 
-static void init_refills(void)
-{
-	u32 zero = 0;
-	struct refill_timer *timer = bpf_map_lookup_elem(&refill_timers, &zero);
+/* Makes a timer, if there is none of an earlier attachment (-16 is EBUSY). */
+#define HAS_TIMER(of, map, callback)                                                     \
+	({                                                                               \
+		long err = bpf_timer_init(&(of)->timer, &(map), CLOCK_MONOTONIC);        \
+		(!err || err == -16) && !bpf_timer_set_callback(&(of)->timer, callback); \
+	})
 
-	if (!timer)
-		return;
-	/* It may have one of an earlier attachment. */
-	bpf_timer_init(&timer->timer, &refill_timers, CLOCK_MONOTONIC);
-	bpf_timer_set_callback(&timer->timer, refill);
+/* Makes all timers; nonzero if one cannot be had. The kernel does not wait for memory for them
+ * (kmalloc_nolock, in 6.18), and never has it on CPUs without cmpxchg16b. */
+SEC("syscall")
+int overbook_timers(void *ctx)
+{
+	u32 zero = 0, i;
+	struct refill_timer *refills = bpf_map_lookup_elem(&refill_timers, &zero);
+
+	has_refills = refills && HAS_TIMER(refills, refill_timers, refill);
+	bpf_for (i, 0, nr_cpus) {
+		struct look_timer *look = bpf_map_lookup_elem(&look_timers, &i);
+
+		if (!look || !HAS_TIMER(look, look_timers, look_again))
+			return 1;
+	}
+	return !has_refills;
 }
 
 #endif

@@ -424,7 +424,6 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 
 	if (err)
 		return err;
-	init_refills();
 	bpf_for (i, 0, OVB_MAX_NODES / 64)
 		limited_nodes[bounded(i, OVB_MAX_NODES / 64)] = 0;
 	bpf_for (i, 0, 2 * OVB_MAX_CPUS) {
@@ -445,12 +444,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 	}
 	bpf_for (i, 0, nr_cpus) {
 		struct cpu_ctx *cpuc = cpu_ctx_of(i);
-		struct look_timer *timer = bpf_map_lookup_elem(&look_timers, &i);
 
-		if (timer) {
-			bpf_timer_init(&timer->timer, &look_timers, CLOCK_MONOTONIC);
-			bpf_timer_set_callback(&timer->timer, look_again);
-		}
 		if (cpuc) {
 			cpuc->level = tide;
 			cpuc->goes_on = 0;

@@ -20,6 +20,8 @@
 u64 limited_nodes[OVB_MAX_NODES / 64];
 u32 nr_limited;
 u64 lifted_at;
+/* There is a timer. Without one, who has used a cpu.max would never run again: none is kept. */
+u32 has_refills;
 
 struct refill_timer {
 	struct bpf_timer timer;
@@ -82,7 +84,7 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 	u64 *word = &limited_nodes[bounded(place / 64, OVB_MAX_NODES / 64)];
 	u64 bit = 1ull << (place & 63);
 
-	if (!node)
+	if (!node || !has_refills)
 		return 0;
 	if (quota_us == ~0ull) {
 		node->quota.quota = 0;
@@ -125,7 +127,7 @@ static int refill_all(u64 now)
 {
 	u32 freed = 0, i, j;
 
-	bpf_for (i, 0, OVB_MAX_NODES / 64) {
+	bpf_for (i, 0, (nodes_used + 63) / 64) {
 		u64 bits = limited_nodes[bounded(i, OVB_MAX_NODES / 64)];
 
 		bpf_for (j, 0, 64) {

@@ -5,7 +5,7 @@
 use super::kernel::{complaints, restarts, scheduler_state, serves_statistics, set_online};
 use crate::instrument::Clock;
 use crate::protocol::{Event, Soak};
-use crate::task::now_ns;
+use crate::task::{self, now_ns};
 use anyhow::{Context, Result, bail};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
 use std::fs;
@@ -36,6 +36,18 @@ struct Vm {
     memory: GuestMemory,
     /// Work when it was last looked at.
     seen: u64,
+}
+
+impl Vm {
+    /// What its vCPUs have done: time on CPUs, in queues, turns of spins, interrupts.
+    fn done(&self) -> Result<Vec<(task::TaskCounts, u64, u64)>> {
+        let tids = self.process.tids.iter().enumerate();
+        tids.map(|(i, tid)| {
+            let seen = self.memory.counters(i as u32)?;
+            Ok((task::counts(self.process.pid(), *tid)?, seen.spins, seen.interrupts))
+        })
+        .collect()
+    }
 }
 
 /// A VM's cgroup.
@@ -167,8 +179,9 @@ impl State<'_> {
     fn all_get_on(&mut self) -> Result<()> {
         let start = now_ns();
         sleep(Duration::from_millis(300));
-        for vm in &mut self.vms {
+        for nth in 0..self.vms.len() {
             loop {
+                let vm = &mut self.vms[nth];
                 if let Some(why) = vm.process.stopped() {
                     bail!("{} stopped: {why}", vm.name);
                 }
@@ -178,12 +191,34 @@ impl State<'_> {
                     break;
                 }
                 if now_ns() - start > 10_000_000_000 {
-                    bail!("{} has done nothing for 10 seconds", vm.name);
+                    bail!("{} has done nothing for 10 seconds; {}", self.vms[nth].name, self.doing()?);
                 }
                 sleep(Duration::from_millis(10));
             }
         }
         Ok(())
+    }
+
+    /// What all vCPUs do for two seconds: whether they have no CPU, or do nothing with it.
+    fn doing(&self) -> Result<String> {
+        let look = || self.vms.iter().map(Vm::done).collect::<Result<Vec<_>>>();
+        let (before, start) = (look()?, now_ns());
+        sleep(Duration::from_secs(2));
+        let now = look()?;
+        let mut text = format!("in the next {} ms", (now_ns() - start) / 1_000_000);
+        for ((vm, then), now) in self.vms.iter().zip(before).zip(now) {
+            text += &format!("; {}", vm.name);
+            for (then, now) in then.iter().zip(now) {
+                text += &format!(
+                    " [ran {} ms, queued {} ms, {} spins, {} interrupts]",
+                    (now.0.run_ns - then.0.run_ns) / 1_000_000,
+                    (now.0.queued_ns - then.0.queued_ns) / 1_000_000,
+                    now.1 - then.1,
+                    now.2 - then.2
+                );
+            }
+        }
+        Ok(text)
     }
 
     /// The scheduler is restarted by a CPU that goes and comes, or killed and loaded again.
