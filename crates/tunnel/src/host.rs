@@ -122,12 +122,23 @@ pub struct TaskSpec {
     pub group: Option<usize>,
     /// Its process; 0: its own.
     pub tgid: u32,
+    /// It sleeps from before the scheduler was loaded, for ever.
+    pub asleep: bool,
 }
 
 impl TaskSpec {
     /// A task of nice 0 that may run anywhere, in the root group.
     pub fn new(name: &str, kind: Kind) -> TaskSpec {
-        TaskSpec { name: name.into(), kind, weight: 100, policy: 0, cpus: None, group: None, tgid: 0 }
+        TaskSpec {
+            name: name.into(),
+            kind,
+            weight: 100,
+            policy: 0,
+            cpus: None,
+            group: None,
+            tgid: 0,
+            asleep: false,
+        }
     }
 }
 

@@ -292,6 +292,7 @@ impl World {
         let tgid = if spec.tgid == 0 { pid } else { spec.tgid };
         let group = spec.group.map(|nth| self.groups[nth].0);
         let higher = matches!(spec.kind, Kind::RealTime(..));
+        let asleep = spec.asleep;
         let id = self.model.new_task(0, on, pid, tgid, spec.weight, spec.policy, higher, &mask, group);
         let left = self.work_of(&spec.kind);
         self.tasks.push(Task {
@@ -315,9 +316,18 @@ impl World {
             woken_at: None,
         });
         self.drain(0);
-        let at = self.now + 1 + self.rng.next_u64() % 500_000;
-        self.wake_later(id, at);
+        if !asleep {
+            let at = self.now + 1 + self.rng.next_u64() % 500_000;
+            self.wake_later(id, at);
+        }
         id
+    }
+
+    /// A task that leads a process and sleeps, as QEMU's main thread does while its guest computes; its process.
+    pub fn leader(&mut self, name: &str, group: Option<usize>) -> u32 {
+        let pid = self.next_pid;
+        self.task(TaskSpec { group, asleep: true, ..TaskSpec::new(name, Kind::Hog) });
+        pid
     }
 
     pub(crate) fn wake_later(&mut self, task: u32, at: u64) {

@@ -299,10 +299,22 @@ fn a20() -> Option<String> {
     (report.vms[0].entries < 2).then(|| "two VMs of one process are one to the scheduler".into())
 }
 
+fn late_load() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    for (name, vcpus) in [("large", 3), ("small", 2)] {
+        let group = Some(world.group(0, 100));
+        let tgid = world.leader(name, group);
+        world.vm(VmSpec { tgid, group, ..VmSpec::new(name, vcpus, Pattern::Compute) });
+    }
+    let report = measured(&mut world, SECOND, 3 * SECOND);
+    let had = report.vms[0].cpus;
+    ((had - 1.0).abs() > 0.02).then(|| format!("of two groups alike one has {had:.2} CPUs of 2"))
+}
+
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 20] = [
+const FINDINGS: [Finding; 21] = [
     ("A1 two clocks in one queue", false, a1),
     ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, a2),
@@ -323,6 +335,7 @@ const FINDINGS: [Finding; 20] = [
     ("A17 rotation of the search", false, a17),
     ("A19 full tables", false, a19),
     ("A20 several VMs of a process", false, a20),
+    ("VMs whose leaders slept when the scheduler was loaded", false, late_load),
 ];
 
 #[test]

@@ -228,6 +228,7 @@ static void learn_task(struct task_struct *p, struct task_ctx *taskc)
 	learn_weight(p, taskc);
 	leave_pool(taskc->pool);
 	taskc->pool = join_pool(p);
+	taskc->node = place_of_group(p);
 	taskc->fresh = true;
 }
 
