@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Every policy header, for the Rust bindings. */
 #include "cores.h"
+#include "entitle.h"
 #include "math.h"
 #include "published/credit.h"
 #include "published/deboost.h"

@@ -3,6 +3,7 @@
 //!
 //! * [`Options`]: the command line.
 //! * [`steal`]: what the guest got and what was stolen from it, from `/proc/stat` or from a recorded trace.
+//! * [`told`]: what the host says that it can give.
 //! * [`monitor`]: which CPUs to prefer; decides by `policy/steal.h` and `policy/cores.h`.
 //! * [`run`]: has the scheduler of `overbook-host` keep tasks on these, while there are others; tells everybody; serves
 //!   statistics.
@@ -31,6 +32,7 @@ mod standby;
 pub mod stats;
 pub mod steal;
 pub mod steer;
+pub mod told;
 pub mod trace;
 
 pub use options::Options;

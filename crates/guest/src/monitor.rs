@@ -6,7 +6,10 @@ use crate::machine::Machine;
 use crate::settings::AUTO;
 use crate::steal::Record;
 use anyhow::{Result, bail};
+use overbook_host::channel::Told;
+use overbook_policy::entitle::{OVB_ENTITLE_ONE, entitled_cores};
 use overbook_policy::steal::{Rules, State, core_to_add, core_to_drop};
+use std::time::Duration;
 
 /// The monitor's state. The same machine, rules and records give the same CPUs.
 #[derive(Clone, Debug)]
@@ -49,6 +52,29 @@ impl Monitor {
         let sample = record.sample(self.machine.counted().len(), before.len() - isolated);
         let (now, all) = (self.machine.nr_preferred(), self.machine.cores.len() as u32);
         let wanted = self.state.decide(&self.rules, &sample, now, all);
+        self.resize(wanted)
+    }
+
+    /// Takes the size that the host tells; the preferred CPUs if they change. It shrinks at once, and grows if it could
+    /// have had as much for a whole period.
+    pub fn follow(&mut self, told: &Told, period: Duration) -> Option<Cpus> {
+        if self.is_manual() {
+            return None;
+        }
+        // What was learnt from steal is about other sizes.
+        self.state = State::default();
+        let (now, all) = (self.machine.nr_preferred(), self.machine.cores.len() as u32);
+        let per_core = (self.machine.counted().len() as u32 / all.max(1)).max(1);
+        let cpus = (told.cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
+        let wanted = entitled_cores(cpus, per_core, now).clamp(self.rules.floor.min(all), all);
+        if wanted > now && u128::from(told.for_ms) < period.as_millis() {
+            return None;
+        }
+        self.resize(wanted)
+    }
+
+    fn resize(&mut self, wanted: u32) -> Option<Cpus> {
+        let (before, now) = (self.machine.preferred(), self.machine.nr_preferred());
         for _ in wanted..now {
             let Some(place) = core_to_drop(&self.machine.cores) else { break };
             self.machine.cores[place].preferred = 0;
@@ -152,6 +178,25 @@ mod tests {
             .collect();
         assert_eq!(sizes, ["0-5", "0-1,4-5", "0-1"]);
         assert_eq!(monitor.step(&record(2.0, 4.0)), None, "housekeeping stays");
+    }
+
+    #[test]
+    fn what_the_host_tells_counts_at_once_and_growth_when_it_lasts() {
+        let mut monitor = Monitor::new(rules(PROPORTIONAL), machine());
+        let second = Duration::from_secs(1);
+        let mut told = |cpus: f64, for_ms: u64| {
+            let _ = monitor.follow(&Told { cpus, for_ms }, second);
+            cpulist::format(&monitor.preferred())
+        };
+        assert_eq!(told(8.0, 0), "0-7");
+        // Half of the four cores, next to each other.
+        assert_eq!(told(4.0, 0), "0-1,4-5");
+        assert_eq!(told(4.3, 500), "0-1,4-5");
+        assert_eq!(told(4.3, 1000), "0-5");
+        assert_eq!(told(0.0, 0), "0-1", "the floor");
+        assert_eq!(told(64.0, 9000), "0-7");
+        monitor.choose("3").unwrap();
+        assert_eq!(monitor.follow(&Told { cpus: 8.0, for_ms: 9000 }, second), None);
     }
 
     #[test]

@@ -16,13 +16,14 @@ use crate::standby::StandBy;
 use crate::stats::GuestStats;
 use crate::steal::{Period, Source};
 use crate::steer::Steering;
+use crate::told::Port;
 use crate::trace;
 use anyhow::{Result, anyhow, bail};
 use overbook_host::changes::{Change, Changeable, changes};
 use overbook_host::output::Stdout;
 use overbook_host::scheduler::{Mode, Scheduler};
 use overbook_host::values::duration;
-use overbook_host::{Bare, client, preflight, replace};
+use overbook_host::{Bare, client, lines, preflight, replace};
 use overbook_policy::steal::ratio;
 use scx_stats::prelude::*;
 use scx_utils::UserExitInfo;
@@ -32,7 +33,7 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{self, Receiver, TryRecvError};
+use std::sync::mpsc::TryRecvError;
 use std::time::{Duration, Instant};
 
 /// What starts this scheduler.
@@ -164,6 +165,7 @@ struct Guest {
     settings: Settings,
     monitor: Monitor,
     source: Source,
+    port: Option<Port>,
     record: Option<File>,
     stats: GuestStats,
     published: Published,
@@ -189,6 +191,7 @@ impl Guest {
             settings: options.settings.clone(),
             monitor,
             source: Source::new(options.steal_from.clone()),
+            port: Port::find(options.stretch),
             record,
             stats: GuestStats::default(),
             published: Published::new(Path::new(publish::FILE)),
@@ -260,7 +263,14 @@ impl Guest {
         if let Some(period) = self.source.sample(&machine.counted(), &given_up)? {
             let record = period.record;
             self.note(&period)?;
-            if let Some(cpus) = self.monitor.step(&record) {
+            let told =
+                self.port.as_mut().and_then(Port::latest).filter(|_| self.settings.entitlement.is_on());
+            self.stats.told = told.map_or(0, |told| (told.cpus * 100.0) as u64);
+            let changed = match told {
+                Some(told) => self.monitor.follow(&told, Duration::from_millis(self.settings.interval_ms)),
+                None => self.monitor.step(&record),
+            };
+            if let Some(cpus) = changed {
                 log::info!("preferred CPUs: {}", cpulist::format(&cpus));
                 if cpus.len() < before.len() {
                     self.stats.shrinks += 1;
@@ -322,7 +332,11 @@ impl Guest {
     fn describe(&mut self) {
         let (online, preferred) = (self.monitor.machine().online(), self.monitor.preferred());
         let governor = self.settings.governor.name();
-        self.stats.governor = if self.monitor.is_manual() { "manual".into() } else { governor };
+        self.stats.governor = match self.stats.told {
+            _ if self.monitor.is_manual() => "manual".into(),
+            0 => governor,
+            _ => "host".into(),
+        };
         self.stats.follows = self.settings.in_force();
         self.stats.online = cpulist::format(&online);
         self.stats.preferred = cpulist::format(&preferred);
@@ -457,17 +471,4 @@ fn hold(options: &Options) -> Result<()> {
         writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
     }
     Ok(())
-}
-
-/// Lines of stdin, as they come.
-fn lines() -> Receiver<String> {
-    let (sender, lines) = mpsc::channel();
-    std::thread::spawn(move || {
-        for line in std::io::stdin().lines().map_while(Result::ok) {
-            if sender.send(line).is_err() {
-                return;
-            }
-        }
-    });
-    lines
 }

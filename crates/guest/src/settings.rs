@@ -5,6 +5,7 @@ use crate::cpulist;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use overbook_host::changes::Changeable;
+use overbook_host::settings::Switch;
 use overbook_host::values::number;
 use overbook_policy::steal::{PROPORTIONAL, Rules, STEP};
 use serde::Serialize;
@@ -39,6 +40,9 @@ pub struct Settings {
     /// How the number of preferred cores follows steal
     #[arg(long, value_enum, default_value = "proportional")]
     pub governor: Governor,
+    /// Whether a host that tells how many CPUs it can give is believed; else, and without one, steal decides
+    #[arg(long, value_enum, default_value = "on")]
+    pub entitlement: Switch,
     /// Period of the steal monitor, in ms
     #[arg(long, default_value_t = 1000, value_parser = number(20u64, 100_000))]
     pub interval_ms: u64,

@@ -13,7 +13,7 @@ use std::io::Write;
 #[serde(default)]
 #[stat(desc = "Overbook's guest scheduler", top)]
 pub struct GuestStats {
-    #[stat(desc = "rule that the preferred CPUs follow: step, proportional, or manual")]
+    #[stat(desc = "rule that the preferred CPUs follow: step, proportional, host (it tells), or manual")]
     pub governor: String,
     #[stat(desc = "what may change while running, as `--set` takes it")]
     pub follows: String,
@@ -33,6 +33,10 @@ pub struct GuestStats {
     pub steal: u64,
     #[stat(desc = "CPUs' worth of time that the guest had in the last period, in hundredths")]
     pub used: u64,
+    #[stat(
+        desc = "CPUs that the host says it can give, in hundredths; 0: it says nothing, and steal decides"
+    )]
+    pub told: u64,
     #[stat(desc = "periods looked at")]
     pub samples: u64,
     #[stat(desc = "times that CPUs were taken out of the preferred ones")]

@@ -8,6 +8,8 @@
 //! * [`scheduler`]: the scheduler as the kernel has it, for `overbook guest` too.
 //! * [`run`]: serve, restart after hotplug, do as the lab says.
 //! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
+//! * [`channel`], [`entitle`]: guests are told what they could have.
+//! * [`times`]: what CPUs did, from `/proc/stat`; the guest's steal monitor reads it too.
 //! * [`client`]: asks a scheduler that runs.
 //! * [`output`], [`values`]: how all commands print, and refuse values of options.
 
@@ -15,9 +17,11 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod changes;
+pub mod channel;
 pub mod client;
 pub mod costs;
 pub mod domains;
+pub mod entitle;
 pub mod faults;
 pub mod kvm;
 mod options;
@@ -28,6 +32,7 @@ pub mod scheduler;
 mod serve;
 pub mod settings;
 pub mod stats;
+pub mod times;
 pub mod urgent;
 pub mod values;
 
@@ -51,4 +56,4 @@ mod intf {
 }
 
 pub use options::{Bare, Options};
-pub use serve::run;
+pub use serve::{lines, run};

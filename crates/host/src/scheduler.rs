@@ -4,12 +4,13 @@
 use crate::changes::Changeable;
 use crate::costs::{self, Counting};
 use crate::domains::{CoreAt, cores, domains};
+use crate::entitle::VmUse;
 use crate::intf;
 use crate::kvm::{self, Visibility};
 use crate::options::Options;
 use crate::settings::Settings;
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
-use crate::stats::{HostStats, VcpuStats, VmStats};
+use crate::stats::{HostStats, VcpuStats, VmStats, read};
 use crate::urgent::urgently;
 use anyhow::{Context, Result};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut};
@@ -329,6 +330,54 @@ impl<'a> Scheduler<'a> {
         Ok(stats)
     }
 
+    /// VMs that live, by process: what they have used and may use.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn vms_use(&self) -> Result<BTreeMap<u32, VmUse>> {
+        let maps = &self.skel.maps;
+        let used = maps.bss_data.as_ref().context("the scheduler's object has no state")?;
+        let (mut all, mut pids) = (BTreeMap::new(), BTreeMap::new());
+        for place in 0..used.vms_used.min(intf::OVB_MAX_VMS) {
+            let Some(entry) = maps.vms.lookup(&place.to_ne_bytes(), MapFlags::ANY)? else { continue };
+            let vm: types::vm_ctx = read(&entry);
+            if vm.at.alive == 0 {
+                continue;
+            }
+            let (weight, limit) = self.due(vm.node)?;
+            all.insert(vm.at.pid, VmUse { weight, limit, ..VmUse::default() });
+            pids.insert(place + 1, vm.at.pid);
+        }
+        for place in 0..used.vcpus_used.min(intf::OVB_MAX_ALL_VCPUS) {
+            let Some(entry) = maps.vcpus.lookup(&place.to_ne_bytes(), MapFlags::ANY)? else { continue };
+            let vcpu: intf::ovb_vcpu_stats = read(&entry);
+            let Some(vm) = pids.get(&vcpu.vm).and_then(|pid| all.get_mut(pid)).filter(|_| vcpu.alive != 0)
+            else {
+                continue;
+            };
+            vm.add_vcpu(&vcpu);
+        }
+        Ok(all)
+    }
+
+    /// What the tenant at a place weighs among all, and how many CPUs the limits down to it allow.
+    fn due(&self, place: u32) -> Result<(f64, Option<f64>)> {
+        let (mut at, mut weight, mut limit) = (place, 1.0, None::<f64>);
+        while at != 0 {
+            let Some(entry) = self.skel.maps.nodes.lookup(&at.to_ne_bytes(), MapFlags::ANY)? else { break };
+            let node: types::node_ctx = read(&entry);
+            if at == place {
+                weight = 1.0 / ratio_of(node.time.rate).max(f64::MIN_POSITIVE);
+            }
+            if node.quota.quota != 0 && node.quota.period != 0 {
+                let cpus = node.quota.quota as f64 / node.quota.period as f64;
+                limit = Some(limit.map_or(cpus, |least| least.min(cpus)));
+            }
+            at = node.parent;
+        }
+        Ok((weight, limit))
+    }
+
     /// VMs by process. Those that have ended are told of until their places in the table are needed.
     fn vm_stats(&self) -> Result<BTreeMap<u32, VmStats>> {
         let maps = &self.skel.maps;
@@ -354,6 +403,11 @@ impl<'a> Scheduler<'a> {
         }
         Ok(all)
     }
+}
+
+/// A rate of policy/weight.h as a number.
+fn ratio_of(rate: u64) -> f64 {
+    (rate >> 32) as f64 / f64::powi(2.0, (rate & 63) as i32)
 }
 
 /// Attaches a probe.

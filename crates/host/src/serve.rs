@@ -4,6 +4,7 @@
 use crate::changes::{self, Change, Changeable, SET};
 use crate::client;
 use crate::costs::ProgramStats;
+use crate::entitle::Teller;
 use crate::faults;
 use crate::options::{Bare, Options};
 use crate::output::Stdout;
@@ -20,6 +21,7 @@ use std::io::Write;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// What starts this scheduler.
@@ -68,7 +70,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             replace::take_over()?;
         }
         scheduler.attach(&options)?;
-        let exit = serve(&mut scheduler, &options, stop, &mut previous)?;
+        let exit = serve(&mut scheduler, &options, stop, &mut previous, teller(options.stretch))?;
         options.settings = scheduler.settings().clone();
         if scheduler.outdated() {
             log::info!("kvm was loaded: loading again");
@@ -84,12 +86,26 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     }
 }
 
+/// Who tells guests what they could have; without a socket for it the scheduler is as good.
+fn teller(stretch: f64) -> Option<Teller> {
+    Teller::new(stretch).inspect_err(|e| log::warn!("guests are told nothing: {e:#}")).ok()
+}
+
+/// Tells guests, if it is time. If that fails once, it is left off: it is not what the scheduler is there for.
+fn tell(teller: &mut Option<Teller>, scheduler: &Scheduler) {
+    if let Some(Err(e)) = teller.as_mut().map(|teller| teller.look(scheduler)) {
+        log::warn!("guests are told nothing any more: {e:#}");
+        *teller = None;
+    }
+}
+
 /// Serves until the end, and says why it ended. `total` is left with the last statistics.
 fn serve(
     scheduler: &mut Scheduler,
     options: &Options,
     stop: &Arc<AtomicBool>,
     total: &mut HostStats,
+    mut teller: Option<Teller>,
 ) -> Result<UserExitInfo> {
     let server = StatsServer::<Request, HostStats>::new(stats_server_data()).launch();
     // Without a server the scheduler is as good; another user of the socket must not stop it.
@@ -117,6 +133,7 @@ fn serve(
             }
             None => std::thread::sleep(POLL),
         }
+        tell(&mut teller, scheduler);
         if let Some(seconds) = options.stats
             && due.elapsed() >= duration(seconds)
         {
@@ -135,9 +152,18 @@ fn hold(options: &Options) -> Result<()> {
     let mut object = MaybeUninit::uninit();
     let mut scheduler = Scheduler::load(Mode::Host, options, &mut object)?;
     let mut last = scheduler.stats()?;
+    let lines = lines();
+    let mut told = None;
     writeln!(Stdout, "{{}}")?;
-    for line in std::io::stdin().lines() {
-        let line = line?;
+    loop {
+        let line = match lines.recv_timeout(POLL) {
+            Ok(line) => line,
+            Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            Err(RecvTimeoutError::Timeout) => {
+                tell(&mut told, &scheduler);
+                continue;
+            }
+        };
         let answer = match line.split_once(' ').unwrap_or((&line, "")) {
             ("attach", arguments) => {
                 let arguments: Vec<String> = serde_json::from_str(arguments)?;
@@ -146,14 +172,30 @@ fn hold(options: &Options) -> Result<()> {
                 scheduler.forget_end()?;
                 last = scheduler.stats()?;
                 scheduler.attach(&now)?;
+                told = teller(options.stretch);
                 "{}".to_string()
             }
-            ("detach", _) => serde_json::to_string(&scheduler.detach()?.since(&last))?,
+            ("detach", _) => {
+                told = None;
+                serde_json::to_string(&scheduler.detach()?.since(&last))?
+            }
             _ => bail!("{line:?} is neither `attach ARGUMENTS` nor `detach`"),
         };
         writeln!(Stdout, "{answer}")?;
     }
-    Ok(())
+}
+
+/// Lines of stdin, as they come.
+pub fn lines() -> Receiver<String> {
+    let (sender, lines) = mpsc::channel();
+    std::thread::spawn(move || {
+        for line in std::io::stdin().lines().map_while(Result::ok) {
+            if sender.send(line).is_err() {
+                return;
+            }
+        }
+    });
+    lines
 }
 
 /// What a client asks of the scheduler.

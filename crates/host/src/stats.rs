@@ -40,7 +40,7 @@ macro_rules! counters {
 }
 
 /// Reads a structure that BPF has written; missing bytes are zero.
-fn read<T: Copy>(bytes: &[u8]) -> T {
+pub(crate) fn read<T: Copy>(bytes: &[u8]) -> T {
     let mut value = MaybeUninit::<T>::zeroed();
     let length = bytes.len().min(size_of::<T>());
     // SAFETY: at most as many bytes as the structure has are copied into it, and structures of BPF consist of

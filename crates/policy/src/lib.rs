@@ -25,6 +25,7 @@ macro_rules! pure {
     };
 }
 
+pub mod entitle;
 pub mod quota;
 pub mod rates;
 pub mod relations;

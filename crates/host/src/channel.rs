@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tells guests what they can have: QEMU connects a virtio-serial port of each VM to this socket, and the host writes to
+//! it. Whose port it is the kernel says (SO_PEERCRED: the process that has connected), so a guest hears only of itself;
+//! nothing is ever read from it, so a host believes nothing that a guest says.
+
+use anyhow::{Context, Result};
+use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{ErrorKind, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+
+/// Where QEMU connects.
+pub const SOCKET: &str = "/run/overbook/guests.sock";
+
+/// Most connections, and of one process; others are closed.
+const MOST: usize = 4096;
+const MOST_OF_ONE: usize = 4;
+
+/// What a guest is told, one line of JSON.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Told {
+    /// CPUs that it can have now.
+    pub cpus: f64,
+    /// For how long that has been so, in ms.
+    pub for_ms: u64,
+}
+
+impl Told {
+    /// Whether this can be: nobody has so many CPUs.
+    pub fn is_sound(&self) -> bool {
+        (0.0..=65536.0).contains(&self.cpus)
+    }
+}
+
+/// The socket, and who is connected. The file goes with the value.
+pub struct Channel {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Ports by the process of their VM.
+    ports: BTreeMap<u32, Vec<UnixStream>>,
+}
+
+impl Channel {
+    /// Listens at a path; what an earlier one has left there is replaced.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn open(path: &Path) -> Result<Channel> {
+        if let Some(dir) = path.parent() {
+            fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        }
+        let _ = fs::remove_file(path);
+        let listener =
+            UnixListener::bind(path).with_context(|| format!("cannot listen at {}", path.display()))?;
+        listener.set_nonblocking(true)?;
+        // QEMU runs as a user of its own. Anybody may connect, and hears nothing unless it is a VM.
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
+        Ok(Channel { listener, path: path.into(), ports: BTreeMap::new() })
+    }
+
+    /// Takes those who have connected since the last call.
+    pub fn accept(&mut self) {
+        while let Ok((port, _)) = self.listener.accept() {
+            let peer = getsockopt(&port, sockopt::PeerCredentials).map(|peer| peer.pid());
+            let open: usize = self.ports.values().map(Vec::len).sum();
+            let (Ok(pid), true, Ok(())) = (peer, open < MOST, port.set_nonblocking(true)) else { continue };
+            let own = self.ports.entry(pid as u32).or_default();
+            own.retain(|port| !is_closed(port));
+            if own.len() < MOST_OF_ONE {
+                own.push(port);
+            }
+        }
+    }
+
+    /// Tells the VM of a process. One that has not taken the last line yet misses this one: it will not find many old ones
+    /// when it begins to listen. One that has gone is forgotten.
+    pub fn tell(&mut self, pid: u32, told: &Told) -> Result<()> {
+        let Some(ports) = self.ports.get_mut(&pid) else { return Ok(()) };
+        let mut line = serde_json::to_vec(told)?;
+        line.push(b'\n');
+        // A line that was cut would be two wrong ones, so it ends the connection; QEMU connects again.
+        ports.retain_mut(|port| match unread(port) {
+            0 => port.write(&line).map_or_else(|e| e.kind() == ErrorKind::WouldBlock, |n| n == line.len()),
+            _ => !is_closed(port),
+        });
+        if ports.is_empty() {
+            self.ports.remove(&pid);
+        }
+        Ok(())
+    }
+
+    /// Processes that are connected.
+    pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ports.keys().copied()
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Bytes that the other end has not read yet.
+fn unread(port: &UnixStream) -> i32 {
+    let mut bytes = 0;
+    // SAFETY: the descriptor is a socket's, and the kernel writes an int.
+    match unsafe { libc::ioctl(port.as_raw_fd(), libc::TIOCOUTQ, &mut bytes) } {
+        0 => bytes,
+        _ => 0,
+    }
+}
+
+/// Whether the other end has gone. Nothing that it says is kept.
+fn is_closed(port: &UnixStream) -> bool {
+    let mut byte = [0];
+    matches!(recv(port.as_raw_fd(), &mut byte, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT), Ok(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{BufRead, BufReader};
+
+    #[test]
+    fn a_vm_hears_of_itself_and_nobody_else_does() {
+        let dir = std::env::temp_dir().join(format!("overbook-channel-{}", std::process::id()));
+        let path = dir.join("guests.sock");
+        let mut channel = Channel::open(&path).unwrap();
+        let port = UnixStream::connect(&path).unwrap();
+        channel.accept();
+        let own = std::process::id();
+        assert_eq!(channel.processes().collect::<Vec<_>>(), [own]);
+        let told = Told { cpus: 1.5, for_ms: 3000 };
+        channel.tell(own + 1, &Told { cpus: 9.0, for_ms: 1 }).unwrap();
+        channel.tell(own, &told).unwrap();
+        let mut lines = BufReader::new(port.try_clone().unwrap()).lines();
+        let line = lines.next().unwrap().unwrap();
+        assert_eq!(serde_json::from_str::<Told>(&line).unwrap(), told);
+        // One that never reads does not hold up the host, and finds one old line later.
+        for _ in 0..1000 {
+            channel.tell(own, &told).unwrap();
+        }
+        lines.next().unwrap().unwrap();
+        port.set_nonblocking(true).unwrap();
+        assert_eq!(lines.next().unwrap().unwrap_err().kind(), ErrorKind::WouldBlock);
+        let others: Vec<UnixStream> = (0..9).map(|_| UnixStream::connect(&path).unwrap()).collect();
+        channel.accept();
+        assert_eq!(channel.ports[&own].len(), MOST_OF_ONE);
+        drop((port, lines, others));
+        channel.tell(own, &told).unwrap();
+        channel.tell(own, &told).unwrap();
+        assert_eq!(channel.processes().count(), 0);
+        drop(channel);
+        assert!(!path.exists());
+        fs::remove_dir_all(dir).unwrap();
+    }
+}

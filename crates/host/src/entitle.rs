@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What each VM could have now if it wanted all that it can use: from what all have used and waited for since the last
+//! look, their weights, their CPUs and their limits. Those that listen are told (see [`crate::channel`]).
+
+use crate::channel::{Channel, SOCKET, Told};
+use crate::intf;
+use crate::scheduler::Scheduler;
+use crate::times::{STAT, Times, tick_ns};
+use anyhow::{Context, Result};
+use nix::sched::{CpuSet, sched_getaffinity};
+use nix::unistd::Pid;
+use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE, entitled};
+use std::collections::{BTreeMap, VecDeque};
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// How often VMs are told, before dilation.
+const PERIOD: Duration = Duration::from_millis(500);
+/// So many figures of a VM are remembered: a minute's.
+const REMEMBERED: usize = 120;
+/// A figure holds on while the VM could have had no less than this below it, in CPUs.
+const ABOUT: f64 = 0.125;
+
+/// What is known of a VM at one moment.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct VmUse {
+    /// In any unit that all have in common: what its virtual time ages by, inverted.
+    pub weight: f64,
+    /// CPUs that `cpu.max` allows it, if there is one.
+    pub limit: Option<f64>,
+    /// Its vCPUs that live.
+    pub vcpus: u32,
+    /// CPUs that any of them may run on.
+    pub cpus: Vec<usize>,
+    /// ns that they have run, and waited in queues.
+    pub run_ns: u64,
+    /// See `run_ns`.
+    pub queued_ns: u64,
+}
+
+impl VmUse {
+    /// Takes a vCPU of it in.
+    pub(crate) fn add_vcpu(&mut self, vcpu: &intf::ovb_vcpu_stats) {
+        self.vcpus += 1;
+        self.run_ns += vcpu.run_ns;
+        self.queued_ns += vcpu.queued_ns;
+        self.cpus.extend(cpus_of(vcpu.pid as i32));
+        self.cpus.sort_unstable();
+        self.cpus.dedup();
+    }
+}
+
+/// The host at one moment.
+#[derive(Clone, Debug, Default)]
+pub struct HostUse {
+    /// VMs by process.
+    pub vms: BTreeMap<u32, VmUse>,
+    /// ns that each CPU has been busy, whatever with.
+    pub busy_ns: BTreeMap<usize, u64>,
+}
+
+/// CPUs that a VM could have; `None` if it was not there before.
+///
+/// CPUs that VMs share in part count by the part: one that may run on four CPUs, two of which are this one's, competes
+/// with half of its weight for half of what it wants.
+pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) -> Option<f64> {
+    let (own, _) = (now.vms.get(&pid)?, before.vms.get(&pid)?);
+    let elapsed = elapsed_ns.max(1) as f64;
+    let since = |new: u64, old: u64| new.saturating_sub(old) as f64 / elapsed;
+    let busy =
+        |cpu: &usize| since(*now.busy_ns.get(cpu).unwrap_or(&0), *before.busy_ns.get(cpu).unwrap_or(&0));
+    let mut others_use: f64 = own.cpus.iter().map(busy).sum();
+    let (mut claims, mut heaviest) = (Vec::new(), own.weight);
+    for (other, vm) in &now.vms {
+        let shared = vm.cpus.iter().filter(|cpu| own.cpus.contains(cpu)).count() as f64;
+        let Some(then) = before.vms.get(other).filter(|_| shared > 0.0) else { continue };
+        let part = shared / vm.cpus.len() as f64;
+        let ran = since(vm.run_ns, then.run_ns) * part;
+        others_use -= ran;
+        if *other != pid {
+            claims.push((vm.weight * part, ran + since(vm.queued_ns, then.queued_ns) * part));
+            heaviest = heaviest.max(vm.weight * part);
+        }
+    }
+    let cpus = own.cpus.len() as f64;
+    let capacity = (cpus - others_use.max(0.0)).max(0.0);
+    // Beside others of a million times its weight it has next to nothing.
+    let weight = |weight: f64| ((weight / heaviest * f64::from(1 << 20)) as u32).max(1);
+    let parts = |cpus: f64| (cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
+    let mut claims: Vec<Claim> =
+        claims.into_iter().map(|(heavy, wants)| Claim::new(weight(heavy), parts(wants))).collect();
+    let most = f64::from(own.vcpus).min(cpus).min(own.limit.unwrap_or(f64::MAX));
+    let could = entitled(&mut claims, weight(own.weight), parts(most), parts(capacity));
+    Some(f64::from(could) / f64::from(OVB_ENTITLE_ONE))
+}
+
+/// For how long a VM could have had about as much as now.
+#[derive(Default)]
+struct Memory(VecDeque<(Instant, f64)>);
+
+impl Memory {
+    fn remember(&mut self, at: Instant, cpus: f64) -> Duration {
+        if self.0.len() == REMEMBERED {
+            self.0.pop_front();
+        }
+        self.0.push_back((at, cpus));
+        let held = self.0.iter().rev().take_while(|(_, then)| *then >= cpus - ABOUT).last();
+        held.map_or(Duration::ZERO, |(since, _)| at - *since)
+    }
+}
+
+/// Tells VMs what they could have, period by period.
+pub struct Teller {
+    channel: Channel,
+    period: Duration,
+    stretch: f64,
+    last: Option<(Instant, HostUse)>,
+    memories: BTreeMap<u32, Memory>,
+}
+
+impl Teller {
+    /// Listens; nobody is told yet. Times are stretched by `stretch`.
+    ///
+    /// # Errors
+    /// There can be no socket.
+    pub fn new(stretch: f64) -> Result<Teller> {
+        let channel = Channel::open(Path::new(SOCKET))?;
+        let period = PERIOD.mul_f64(stretch);
+        Ok(Teller { channel, period, stretch, last: None, memories: BTreeMap::new() })
+    }
+
+    /// Does what is due; to be called now and then, and without much cost if nobody listens.
+    ///
+    /// # Errors
+    /// What the scheduler knows cannot be read.
+    pub fn look(&mut self, scheduler: &Scheduler) -> Result<()> {
+        self.channel.accept();
+        let at = Instant::now();
+        if self.last.as_ref().is_some_and(|(then, _)| at - *then < self.period) {
+            return Ok(());
+        }
+        let listeners: Vec<u32> = self.channel.processes().collect();
+        self.memories.retain(|pid, _| listeners.contains(pid));
+        if listeners.is_empty() {
+            self.last = None;
+            return Ok(());
+        }
+        let now = HostUse { vms: scheduler.vms_use()?, busy_ns: busy_ns()? };
+        let Some((then, before)) = self.last.replace((at, now.clone())) else { return Ok(()) };
+        for pid in listeners {
+            let Some(cpus) = could_have(&before, &now, (at - then).as_nanos() as u64, pid) else { continue };
+            let held = self.memories.entry(pid).or_default().remember(at, cpus);
+            // In the time of who is told, as all else that it counts.
+            let for_ms = held.div_f64(self.stretch).as_millis() as u64;
+            let cpus = (cpus * 100.0).round() / 100.0;
+            self.channel.tell(pid, &Told { cpus, for_ms })?;
+        }
+        Ok(())
+    }
+}
+
+/// CPUs that a thread may run on; none if it has gone.
+fn cpus_of(tid: i32) -> Vec<usize> {
+    let Ok(set) = sched_getaffinity(Pid::from_raw(tid)) else { return Vec::new() };
+    (0..CpuSet::count().min(*scx_utils::NR_CPU_IDS)).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
+}
+
+/// For how long each CPU has been busy since the boot.
+fn busy_ns() -> Result<BTreeMap<usize, u64>> {
+    let text = fs::read_to_string(STAT).with_context(|| format!("cannot read {STAT}"))?;
+    Ok(Times::parse(&text, tick_ns())?.into_iter().map(|(cpu, times)| (cpu, times.run_ns)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// VMs of equal weight with so many vCPUs on these CPUs, that have run and waited for so much in a second; and what
+    /// else each CPU did.
+    fn host(vms: &[(u32, std::ops::Range<usize>, f64, f64)], else_busy: &[f64]) -> (HostUse, HostUse) {
+        let mut now = HostUse {
+            busy_ns: else_busy.iter().map(|busy| (busy * 1e9) as u64).enumerate().collect(),
+            ..Default::default()
+        };
+        for (nth, (vcpus, cpus, ran, waited)) in vms.iter().enumerate() {
+            let cpus: Vec<usize> = cpus.clone().collect();
+            for cpu in &cpus {
+                *now.busy_ns.entry(*cpu).or_default() += (ran * 1e9) as u64 / cpus.len() as u64;
+            }
+            let of = |time: &f64| (time * 1e9) as u64;
+            let vm = VmUse {
+                weight: 1.0,
+                limit: None,
+                vcpus: *vcpus,
+                cpus,
+                run_ns: of(ran),
+                queued_ns: of(waited),
+            };
+            now.vms.insert(nth as u32, vm);
+        }
+        let mut before = HostUse { busy_ns: BTreeMap::new(), vms: now.vms.clone() };
+        for vm in before.vms.values_mut() {
+            (vm.run_ns, vm.queued_ns) = (0, 0);
+        }
+        (before, now)
+    }
+
+    fn told(host: &(HostUse, HostUse), pid: u32) -> f64 {
+        (could_have(&host.0, &host.1, SECOND, pid).unwrap() * 100.0).round() / 100.0
+    }
+
+    #[test]
+    fn two_that_want_all_have_half_and_one_alone_has_all() {
+        let both = host(&[(4, 0..4, 2.0, 2.0), (4, 0..4, 2.0, 2.0)], &[0.0; 4]);
+        assert_eq!((told(&both, 0), told(&both, 1)), (2.0, 2.0));
+        let quiet = host(&[(4, 0..4, 2.0, 0.0), (4, 0..4, 0.0, 0.0)], &[0.0; 4]);
+        assert_eq!((told(&quiet, 0), told(&quiet, 1)), (4.0, 2.0));
+        let packed = host(&[(4, 0..4, 2.0, 0.0), (4, 0..4, 2.0, 2.0)], &[0.0; 4]);
+        assert_eq!((told(&packed, 0), told(&packed, 1)), (2.0, 2.0));
+    }
+
+    #[test]
+    fn cpus_vcpus_limits_and_others_bound_it() {
+        // Two of four CPUs are theirs, and half of one has other work.
+        let pinned = host(&[(4, 0..2, 0.75, 1.0), (4, 0..2, 0.75, 1.0)], &[0.5, 0.0, 1.0, 1.0]);
+        assert_eq!(told(&pinned, 0), 0.75);
+        // It may use half of what the other is bound to.
+        let overlap = host(&[(4, 0..2, 1.0, 1.0), (4, 0..4, 2.0, 2.0)], &[0.0; 4]);
+        assert_eq!(told(&overlap, 0), 1.33);
+        let small = host(&[(1, 0..4, 0.1, 0.0)], &[0.0; 4]);
+        assert_eq!(told(&small, 0), 1.0);
+        let mut limited = host(&[(4, 0..4, 0.5, 3.0)], &[0.0; 4]);
+        limited.1.vms.get_mut(&0).unwrap().limit = Some(0.5);
+        assert_eq!(told(&limited, 0), 0.5);
+        let mut heavy = host(&[(4, 0..4, 3.0, 1.0), (4, 0..4, 1.0, 3.0)], &[0.0; 4]);
+        heavy.1.vms.get_mut(&0).unwrap().weight = 3.0;
+        assert_eq!((told(&heavy, 0), told(&heavy, 1)), (3.0, 1.0));
+        assert_eq!(could_have(&heavy.0, &heavy.1, SECOND, 7), None);
+    }
+
+    #[test]
+    fn how_long_it_has_been_so() {
+        let (start, mut memory) = (Instant::now(), Memory::default());
+        let mut at =
+            |seconds: u64, cpus: f64| memory.remember(start + Duration::from_secs(seconds), cpus).as_secs();
+        assert_eq!(at(0, 2.0), 0);
+        assert_eq!(at(1, 2.1), 1);
+        assert_eq!(at(2, 4.0), 0);
+        assert_eq!(at(3, 3.95), 1);
+        assert_eq!(at(4, 2.0), 4, "it could have had that all the time");
+        assert_eq!(at(5, 4.0), 0);
+    }
+}

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `entitle.h`: what a VM could have, in parts of [`OVB_ENTITLE_ONE`] of a CPU.
+
+use crate::ffi;
+
+pub use ffi::{OVB_ENTITLE_ONE, ovb_claim as Claim};
+
+impl Claim {
+    /// A tenant of a weight that wants so much.
+    pub fn new(weight: u32, wants: u32) -> Claim {
+        Claim { weight, wants, settled: 0 }
+    }
+}
+
+/// What a tenant of a weight could have of `capacity` beside others, if it wanted `most`.
+pub fn entitled(others: &mut [Claim], weight: u32, most: u32, capacity: u32) -> u32 {
+    // SAFETY: the length is the slice's own, and nothing is kept.
+    unsafe { ffi::ovb_entitled(others.as_mut_ptr(), others.len() as u32, weight, most, capacity) }
+}
+
+/// Cores of `per_core` CPUs each that a guest uses that could have `cpus`, and uses `now`.
+pub fn entitled_cores(cpus: u32, per_core: u32, now: u32) -> u32 {
+    // SAFETY: takes numbers only.
+    unsafe { ffi::ovb_entitled_cores(cpus, per_core, now) }
+}
