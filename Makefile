@@ -26,6 +26,7 @@ build: setup
 
 ## The main job: an emulated oversubscribed KVM host, measured.
 lab: build
+	$(OVERBOOK) lab emulator --build
 	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/%.toml) --jobs 3 --output $(RESULTS)
 
 ## Linters and both rings of tests.
@@ -37,6 +38,7 @@ ring1: setup
 
 ## Boots kernels in QEMU.
 ring2: build
+	$(OVERBOOK) lab emulator --build
 	$(OVERBOOK) lab kernels $(KERNELS:%=--fetch %)
 	cargo test --release --locked --features lab-tests --package overbook --test lab -- $(TESTS)
 

@@ -57,6 +57,8 @@ impl Candidate {
 struct Suite {
     name: &'static str,
     dir: PathBuf,
+    /// Sources are wanted besides programs.
+    sources: bool,
 }
 
 impl Suite {
@@ -112,7 +114,7 @@ pub fn candidates(cache: &Cache, update: bool, say: &mut dyn FnMut(&str)) -> Res
     let mut found = Vec::new();
     let mut failures = Vec::new();
     for name in SUITES {
-        let suite = Suite { name, dir: cache.dir().join("apt").join(name) };
+        let suite = Suite { name, dir: cache.dir().join("apt").join(name), sources: false };
         match refresh(&suite, &mirror, update, say).and_then(|()| offered(&suite)) {
             Ok(more) => found.extend(more),
             Err(why) if format!("{why:#}").contains("does not have a Release file") => {
@@ -154,8 +156,11 @@ fn refresh(suite: &Suite, mirror: &str, update: bool, say: &mut dyn FnMut(&str))
     if !Path::new(KEYRING).exists() {
         bail!("package debian-archive-keyring is not installed");
     }
-    let line = format!("deb [arch=amd64 signed-by={KEYRING}] {mirror} {} main\n", suite.name);
-    fs::write(suite.dir.join("sources.list"), line)
+    let mut lines = format!("deb [arch=amd64 signed-by={KEYRING}] {mirror} {} main\n", suite.name);
+    if suite.sources {
+        lines += &format!("deb-src [signed-by={KEYRING}] {mirror} {} main\n", suite.name);
+    }
+    fs::write(suite.dir.join("sources.list"), lines)
         .context("cannot write to the cache: is the disk full?")?;
     say(&format!("fetching the package list of Debian {}", suite.name));
     let fetched = update_lists(suite, &[], say).or_else(|why| {
@@ -280,7 +285,7 @@ fn parse(stanza: &str, suite: &str) -> Option<Candidate> {
 pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) -> Result<(TempDir, Kernel)> {
     let dir = cache.dir().join("apt").join(&candidate.suite);
     let name = SUITES.iter().find(|s| **s == candidate.suite).copied().unwrap_or_default();
-    let suite = Suite { name, dir };
+    let suite = Suite { name, dir, sources: false };
     let tree = cache.workshop()?;
     let megabytes = candidate.size.div_ceil(1_000_000);
     say(&format!("fetching kernel {} from Debian {} ({megabytes} MB)", candidate.release, candidate.suite));
@@ -313,6 +318,33 @@ pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) ->
     let origin = format!("Debian {} {}", candidate.suite, candidate.version);
     let kernel = cache.finish(tree.path(), &candidate.release, &origin)?;
     Ok((tree, kernel))
+}
+
+/// Downloads the source of a package as a suite has it now, and other packages, into a folder. The cache must be
+/// locked.
+///
+/// # Errors
+/// The mirror has them not, or the disk is full.
+pub(crate) fn source(
+    cache: &Cache,
+    name: &'static str,
+    package: &str,
+    others: &[&str],
+    to: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<()> {
+    let suite = Suite { name, dir: cache.dir().join("apt").join(name), sources: true };
+    refresh(&suite, &mirror()?, false, say)?;
+    say(&format!("fetching the source of {package} from Debian {name}"));
+    let mut download = suite.tool("apt-get");
+    download.args(["-q", "source", "--download-only", package]).current_dir(to);
+    output_watched(&mut download, &mut |_| {
+        say(&format!("fetching the source of {package}: {} MB", bytes_in(to) / 1_000_000));
+    })
+    .with_context(|| format!("cannot fetch the source of {package}"))?;
+    output(suite.tool("apt-get").arg("-q").arg("download").args(others).current_dir(to))
+        .with_context(|| format!("cannot fetch {}", others.join(" and ")))?;
+    Ok(())
 }
 
 /// Bytes of the files in a folder.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where fetched kernels are kept: `kernels/RELEASE/`, made elsewhere and moved in when complete, so that a
-//! folder of that name is always whole. What did not qualify leaves only its reason, in `rejected/`.
+//! Where fetched kernels and built emulators are kept: `kernels/RELEASE/` and `emulators/KEY/`, made elsewhere and moved in
+//! when complete, so that a folder of that name is always whole. A kernel that did not qualify leaves only its reason, in
+//! `rejected/`.
 
 use crate::{Kernel, near};
 use anyhow::{Context, Result};
@@ -15,6 +16,12 @@ use std::path::{Path, PathBuf};
 pub struct Cache {
     dir: PathBuf,
 }
+
+/// Folder of kernels.
+const KERNELS: &str = "kernels";
+
+/// Folder of emulators.
+pub(crate) const EMULATORS: &str = "emulators";
 
 /// Names of what is not finished, or on its way out, begin so.
 const SCRAP: &str = ".part-";
@@ -51,7 +58,7 @@ impl Cache {
     /// # Errors
     /// It cannot be made.
     pub fn open(dir: &Path) -> Result<Cache> {
-        for part in ["kernels", "rejected", "apt"] {
+        for part in [KERNELS, EMULATORS, "rejected", "apt"] {
             fs::create_dir_all(dir.join(part)).with_context(|| {
                 format!(
                     "cannot make the cache {}: is the disk full? OVERBOOK_CACHE names another place",
@@ -77,10 +84,11 @@ impl Cache {
             format!("cannot write {}: OVERBOOK_CACHE names another place for the cache", path.display())
         })?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            say("another overbook is fetching a kernel: waiting for it");
+            say("another overbook is fetching a kernel or building an emulator: waiting for it");
             flock(&file, FlockOperation::LockExclusive).context("cannot lock the cache")?;
         }
-        for entry in fs::read_dir(self.dir.join("kernels"))?.flatten() {
+        let entries = [KERNELS, EMULATORS].map(|part| fs::read_dir(self.dir.join(part)));
+        for entry in entries.into_iter().flatten().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(SCRAP) {
                 let _ = fs::remove_dir_all(entry.path());
             }
@@ -93,11 +101,16 @@ impl Cache {
     /// # Errors
     /// It cannot be made.
     pub fn workshop(&self) -> Result<tempfile::TempDir> {
+        self.workshop_in(KERNELS)
+    }
+
+    /// The like for a part of the cache.
+    pub(crate) fn workshop_in(&self, part: &str) -> Result<tempfile::TempDir> {
         tempfile::Builder::new()
             .prefix(SCRAP)
             // Otherwise nobody else could use a cache in /var.
             .permissions(Permissions::from_mode(0o755))
-            .tempdir_in(self.dir.join("kernels"))
+            .tempdir_in(self.dir.join(part))
             .context("cannot make a folder in the cache: is the disk full?")
     }
 

@@ -5,11 +5,13 @@
 //! * [`cache`]: where fetched kernels are kept, safe against being killed in the middle.
 //! * [`apt`]: Debian's packages, by the ordinary client with lists of its own.
 //! * [`modules`]: a module with all that it needs.
+//! * [`emulator`]: QEMU with this project's patches, built from Debian's source.
 //!
 //! `cargo run -p overbook-kernels --example kernels [SERIES…]` shows what is there, and fetches what is named.
 
 pub mod apt;
 pub mod cache;
+pub mod emulator;
 mod image;
 mod kfuncs;
 pub mod modules;
@@ -25,6 +27,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use cache::Cache;
+pub use emulator::Emulator;
 pub use modules::{Linkage, module_closure, read_module};
 pub use qualify::{Facts, qualify};
 

@@ -2,11 +2,11 @@
 //! Packs the current program, its libraries, the kernel's modules and a job into an initramfs.
 
 use crate::protocol::{InnerGuest, JOB_FILE, Job, MODULE_DIR, Task};
-use crate::qemu::PROGRAM;
 use crate::scenario::LinuxSpec;
 use anyhow::{Context, Result, bail};
 use cpio::newc;
-use overbook_kernels::Kernel;
+use overbook_kernels::emulator::{FIRMWARE as FIRMWARE_FROM, PROGRAM};
+use overbook_kernels::{Emulator, Kernel};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -14,6 +14,9 @@ use std::path::{Path, PathBuf};
 
 /// Modules that make KVM work on either vendor, in case they are not built in.
 const MODULES: [&str; 3] = ["kvm", "kvm_amd", "kvm_intel"];
+
+/// And those that connect a Linux guest to its port; the rest is built into Debian's kernels.
+const INNER_MODULES: [&str; 2] = ["virtio_mmio", "virtio_console"];
 
 /// Where a host finds the kernel and the initramfs of its Linux guests, and their QEMU's firmware.
 pub const INNER_KERNEL: &str = "linux/kernel";
@@ -24,7 +27,6 @@ pub const FIRMWARE_DIR: &str = "firmware";
 
 /// What QEMU's microvm reads, and where Debian has it.
 const FIRMWARE: [&str; 4] = ["bios-microvm.bin", "qboot.rom", "linuxboot_dma.bin", "pvh.bin"];
-const FIRMWARE_FROM: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
 
 const FILE: u32 = 0o100_755;
 const DIRECTORY: u32 = 0o040_755;
@@ -34,21 +36,14 @@ const LINK: u32 = 0o120_777;
 ///
 /// # Errors
 /// A library of this program is missing, a module cannot be read, or the disk is full.
-pub fn write(path: &Path, kernel: &Kernel, job: &Job) -> Result<()> {
+pub fn write(path: &Path, kernel: &Kernel, emulator: &Emulator, job: &Job) -> Result<()> {
     let mut tree = Tree::with_agent(kernel, job)?;
     if let Task::Scenario(scenario) = &job.task
         && let Some(spec) = &scenario.linux
     {
-        tree.linux_guests(kernel, job, spec, scenario.host.dilation)?;
+        tree.linux_guests(kernel, emulator, job, spec, scenario.host.dilation)?;
     }
-    for (nth, module) in overbook_kernels::module_closure(kernel, &MODULES)?.iter().enumerate() {
-        let name = module.file_name().and_then(|n| n.to_str()).context("a module without a name")?;
-        let name = name.split('.').next().unwrap_or(name);
-        tree.file(
-            &format!("{MODULE_DIR}/{nth:02}-{name}.ko"),
-            without_signature(overbook_kernels::read_module(module)?),
-        );
-    }
+    tree.modules(kernel, &MODULES)?;
     tree.save(path).with_context(|| format!("cannot write {}: is the disk full?", path.display()))
 }
 
@@ -112,8 +107,26 @@ impl Tree {
         Ok(tree)
     }
 
+    /// Modules with all that they need, by names in the order of loading.
+    fn modules(&mut self, kernel: &Kernel, names: &[&str]) -> Result<()> {
+        for (nth, module) in overbook_kernels::module_closure(kernel, names)?.iter().enumerate() {
+            let name = module.file_name().and_then(|n| n.to_str()).context("a module without a name")?;
+            let name = name.split('.').next().unwrap_or(name);
+            let content = without_signature(overbook_kernels::read_module(module)?);
+            self.file(&format!("{MODULE_DIR}/{nth:02}-{name}.ko"), content);
+        }
+        Ok(())
+    }
+
     /// What a host needs to run Linux guests: QEMU, its firmware, and the guests' own kernel and tree.
-    fn linux_guests(&mut self, kernel: &Kernel, job: &Job, spec: &LinuxSpec, dilation: f64) -> Result<()> {
+    fn linux_guests(
+        &mut self,
+        kernel: &Kernel,
+        emulator: &Emulator,
+        job: &Job,
+        spec: &LinuxSpec,
+        dilation: f64,
+    ) -> Result<()> {
         let inner = InnerGuest { command: spec.command.clone(), figure: spec.figure.clone(), dilation };
         let mut guest = Tree::with_agent(kernel, &Job { task: Task::Inner(inner), ..job.clone() })?;
         let name = &spec.command[0];
@@ -125,12 +138,12 @@ impl Tree {
                 fs::read(file).with_context(|| format!("cannot read {}, which {name} needs", file.display()));
             guest.file(file.to_string_lossy().trim_start_matches('/'), content?);
         }
+        guest.modules(kernel, &INNER_MODULES)?;
         let mut packed = Vec::new();
         guest.write(&mut packed)?;
         self.file(INNER_INITRAMFS, packed);
         self.file(INNER_KERNEL, fs::read(&kernel.image)?);
-        let emulator = which::which(PROGRAM).with_context(|| format!("{PROGRAM} is not installed"))?;
-        self.program(PROGRAM, &emulator)?;
+        self.program(PROGRAM, &emulator.program)?;
         for name in FIRMWARE {
             let found = FIRMWARE_FROM.iter().map(|dir| Path::new(dir).join(name)).find(|path| path.exists());
             let path = found.with_context(|| format!("QEMU's {name} is not installed"))?;

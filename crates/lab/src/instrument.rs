@@ -17,19 +17,14 @@ use std::time::Duration;
 /// Turns of the fixed loop.
 const LOOP_TURNS: u64 = 1_000_000;
 
-/// Largest |busy ÷ idle − 1| of the fixed loop.
+/// Largest |busy or spinning ÷ idle − 1| of the fixed loop.
 const SKEW_LIMIT_PERCENT: f64 = 3.0;
-
-/// Largest |guests spinning elsewhere ÷ idle − 1| of the fixed loop. A PAUSE ends an emulated CPU's turn, which
-/// the others gain; as every variant has spinners, what matters is that the gain stays small.
-const SPIN_SKEW_LIMIT_PERCENT: f64 = 5.0;
 
 /// Bound on the worst sample of any row. A few slices may go to a kernel thread now and then; a CPU that stands
 /// still for longer has been starved by the emulator.
 const STARVED_NS: u64 = 100_000_000;
 
-/// Bound on a bare turn: a store on one CPU until another CPU's answer is seen, there and back. Stretched by
-/// [`crate::scenario::Host::turn_stretch`].
+/// Bound on a bare turn: a store on one CPU until another CPU's answer is seen, there and back.
 const TURN_LIMIT_NS: u64 = 50_000;
 
 const SAMPLES: usize = 200;
@@ -44,7 +39,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Measures the fixed loop. Burners must be running.
+    /// Measures the fixed loop.
     ///
     /// # Errors
     /// The clock stands still.
@@ -118,13 +113,11 @@ impl Spinners {
     }
 }
 
-/// Measures the instrument and judges it, with turns of `turn_stretch` times the usual length, and beside guests that
-/// spin if the scenario has such (`spins`).
+/// Measures the instrument and judges it.
 ///
 /// # Errors
 /// Threads cannot be bound to CPUs.
-pub fn check(cpus: &[u32], clock: &Clock, turn_stretch: f64, spins: bool) -> Result<Instrument> {
-    let limit_ns = (TURN_LIMIT_NS as f64 * turn_stretch) as u64;
+pub fn check(cpus: &[u32], clock: &Clock) -> Result<Instrument> {
     let mut found = Instrument::default();
     let first = cpus[0];
     task::bind(0, &[first])?;
@@ -146,9 +139,7 @@ pub fn check(cpus: &[u32], clock: &Clock, turn_stretch: f64, spins: bool) -> Res
         let _busy = Busy::on(&others);
         median((0..5).map(|_| fixed_loop_ns()).collect())
     };
-    if spins {
-        add_spin_row(&mut found, &others, clock)?;
-    }
+    add_spin_row(&mut found, &others, clock)?;
     found.loop_skew_percent = skew_percent(found.loop_busy_ns, found.loop_idle_ns);
     if let Some(&peer) = others.last() {
         let bystanders: Vec<u32> = others.iter().copied().filter(|c| *c != peer).collect();
@@ -157,12 +148,12 @@ pub fn check(cpus: &[u32], clock: &Clock, turn_stretch: f64, spins: bool) -> Res
             let what = if busy { "busy" } else { "idle" };
             let row =
                 |name: &str, samples, limit_ns| row(format!("{name}, other CPUs {what}"), samples, limit_ns);
-            found.turns.push(row("store seen and answered", ping_pong(first, peer)?, limit_ns));
+            found.turns.push(row("store seen and answered", ping_pong(first, peer)?, TURN_LIMIT_NS));
             found.turns.push(row("wake-up on the same CPU", wake_up(first, first)?, 0));
             found.turns.push(row("wake-up on another CPU", wake_up(first, peer)?, 0));
             found.turns.push(row("IPI round trip (membarrier)", membarrier(first, peer)?, 0));
         }
-        add_crossing_rows(&mut found, limit_ns);
+        add_crossing_rows(&mut found);
     }
     task::bind(0, cpus)?;
     judge(&mut found);
@@ -182,17 +173,17 @@ fn add_spin_row(found: &mut Instrument, others: &[u32], clock: &Clock) -> Result
         ..TurnRow::default()
     });
     let skew = skew_percent(spinning_ns, found.loop_idle_ns);
-    if skew > SPIN_SKEW_LIMIT_PERCENT {
+    if skew > SKEW_LIMIT_PERCENT {
         found.complaints.push(format!(
             "a fixed loop runs {skew:.1} % differently when guests spin on other CPUs (limit \
-             {SPIN_SKEW_LIMIT_PERCENT} %)"
+             {SKEW_LIMIT_PERCENT} %)"
         ));
     }
     Ok(())
 }
 
 /// What crossing CPUs adds to a wake-up: the part that an emulator can falsify.
-fn add_crossing_rows(found: &mut Instrument, limit_ns: u64) {
+fn add_crossing_rows(found: &mut Instrument) {
     for what in ["idle", "busy"] {
         let median_of = |name: &str| {
             let name = format!("{name}, other CPUs {what}");
@@ -205,7 +196,7 @@ fn add_crossing_rows(found: &mut Instrument, limit_ns: u64) {
             p50_ns: added,
             p99_ns: added,
             max_ns: added,
-            limit_ns,
+            limit_ns: TURN_LIMIT_NS,
         });
     }
 }
@@ -274,7 +265,7 @@ fn ping_pong(here: u32, there: u32) -> Result<Vec<u64>> {
     task::bind(0, &[here])?;
     let mut samples = Vec::with_capacity(WARM_UP + SAMPLES);
     for round in 0..(WARM_UP + SAMPLES) as u32 {
-        // Not in step with the heartbeat.
+        // Not in step with ticks.
         task::turns(50 + u64::from(round) * 7);
         let start = now_ns();
         word.store(2 * round + 1, Ordering::Release);
@@ -311,7 +302,7 @@ fn wake_up(here: u32, there: u32) -> Result<Vec<u64>> {
     task::bind(0, &[here])?;
     let mut samples = Vec::with_capacity(SAMPLES);
     for round in 0..SAMPLES as u32 {
-        // Long enough for the sleeper to sleep, and not in step with the heartbeat.
+        // Long enough for the sleeper to sleep, and not in step with ticks.
         thread::sleep(Duration::from_micros(900 + u64::from(round) * 3));
         woken_at.store(0, Ordering::Release);
         let start = now_ns();

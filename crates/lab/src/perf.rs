@@ -6,14 +6,8 @@ use std::os::fd::{FromRawFd, OwnedFd};
 
 /// PERF_TYPE_SOFTWARE.
 pub const SOFTWARE: u32 = 1;
-/// PERF_TYPE_TRACEPOINT.
-pub const TRACEPOINT: u32 = 2;
 /// PERF_COUNT_SW_CPU_CLOCK.
 pub const CPU_CLOCK: u64 = 0;
-/// PERF_SAMPLE_TIME.
-pub const SAMPLE_TIME: u64 = 1 << 2;
-/// PERF_EVENT_IOC_SET_FILTER.
-pub const SET_FILTER: u64 = 0x4008_2406;
 
 /// The head of struct perf_event_attr (include/uapi/linux/perf_event.h), as long as its first version.
 #[repr(C)]

@@ -3,16 +3,14 @@
 
 use crate::scenario::Host;
 use anyhow::{Context, Result, bail};
-use overbook_kernels::Kernel;
+use overbook_kernels::emulator::FIRMWARE;
+use overbook_kernels::{Emulator, Kernel};
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-
-/// The emulator.
-pub const PROGRAM: &str = "qemu-system-x86_64";
 
 /// How instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,15 +37,10 @@ impl Accel {
     }
 }
 
-/// What stands behind `-cpu MODEL` for a kernel of this release: TCG gets the flags of `cmpxchg16b` wrong (docs/lab.md), so
-/// kernels go without; but from 7.0 on BPF's storage needs it.
-pub fn without_cx16(release: &str) -> &'static str {
-    let major = release.split('.').next().and_then(|major| major.parse::<u32>().ok());
-    if major.is_some_and(|major| major < 7) { ",-cx16" } else { "" }
-}
-
 /// A machine to boot.
 pub struct Boot<'a> {
+    /// Emulator.
+    pub emulator: &'a Emulator,
     /// Kernel.
     pub kernel: &'a Kernel,
     /// Initramfs.
@@ -64,47 +57,34 @@ pub struct Boot<'a> {
     pub seed: u64,
 }
 
-/// First line of `--version`.
-///
-/// # Errors
-/// QEMU is not installed.
-pub fn version() -> Result<String> {
-    let output = Command::new(PROGRAM).arg("--version").output();
-    let output = output.with_context(|| {
-        format!("cannot run {PROGRAM}: install it with `make setup` (package qemu-system-x86)")
-    })?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(text.lines().next().unwrap_or_default().trim_start_matches("QEMU emulator version ").into())
-}
-
 impl Boot<'_> {
     fn command(&self) -> Command {
         let host = self.host;
-        let cpu = format!("max{}", without_cx16(&self.kernel.release));
-        let mut qemu = Command::new(PROGRAM);
+        let mut qemu = Command::new(&self.emulator.program);
+        if self.emulator.patched {
+            qemu.args(FIRMWARE.iter().flat_map(|dir| ["-L", dir]));
+        }
         qemu.args(["-nodefaults", "-display", "none", "-monitor", "none", "-no-reboot"]);
         match self.accel {
             Accel::Kvm => {
                 qemu.args(["-accel", "kvm", "-cpu", "host"]);
             }
             Accel::Icount => {
-                qemu.args(["-accel", "tcg,thread=single", "-cpu", &cpu]);
-                qemu.arg("-icount").arg(format!("shift={},sleep=off", host.shift));
+                qemu.args(["-accel", "tcg,thread=single", "-cpu", "max"]);
+                let icount = format!("shift={},sleep=off", host.shift);
+                qemu.arg("-icount").arg(match self.emulator.patched {
+                    true => format!("{icount},turn={}", u64::from(host.turn_us()) * 1000),
+                    false => icount,
+                });
                 // The random devices, and the date: nothing may differ between two runs.
                 qemu.arg("-seed").arg(self.seed.to_string());
                 qemu.args(["-rtc", "clock=vm,base=2026-01-01T00:00:00"]);
-                let heartbeat_us = host.heartbeat_us();
-                if heartbeat_us > 0 {
-                    // Nobody is behind this network; its periodic timer on the virtual clock ends turns.
-                    qemu.args(["-netdev", "hubport,hubid=0,id=hb0", "-object"]);
-                    qemu.arg(format!("filter-buffer,id=hb,netdev=hb0,interval={heartbeat_us}"));
-                }
             }
             Accel::Parallel => {
-                qemu.args(["-accel", "tcg,thread=multi", "-cpu", &cpu]);
+                qemu.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
             }
             Accel::Single => {
-                qemu.args(["-accel", "tcg,thread=single", "-cpu", &cpu]);
+                qemu.args(["-accel", "tcg,thread=single", "-cpu", "max"]);
             }
         }
         qemu.arg("-m").arg(format!("{}M", host.memory_mb));
@@ -117,26 +97,11 @@ impl Boot<'_> {
     }
 
     /// Layout of CPUs and memory.
-    ///
-    /// Under icount a CPU that is never started follows every CPU in the emulator's order of turns. Before QEMU 8.1 a
-    /// CPU gets no turn if a timer is due at its beginning, so who follows the one that ran until then. That could be
-    /// the same CPU for half a minute, while the others waited for it in the kernel; now it is one that needs none.
     fn add_cpus(&self, qemu: &mut Command) {
         let host = self.host;
         let cores = host.cpus / host.llcs / host.smt;
-        let shape = format!("cores={cores},threads={}", host.smt);
-        if self.spares() == 0 {
-            qemu.arg("-smp").arg(format!("cpus={},sockets={},{shape}", host.cpus, host.llcs));
-        } else {
-            // The kernel numbers CPUs by their place, the emulator lets them run in the order of the command line.
-            let (all, sockets) = (2 * host.cpus, 2 * host.llcs);
-            qemu.arg("-smp").arg(format!("cpus=1,maxcpus={all},sockets={sockets},{shape}"));
-            for cpu in (0..host.cpus).flat_map(|cpu| [cpu, host.cpus + cpu]).skip(1) {
-                let (socket, core, thread) = (cpu / host.smt / cores, cpu / host.smt % cores, cpu % host.smt);
-                qemu.arg("-device")
-                    .arg(format!("max-x86_64-cpu,socket-id={socket},core-id={core},thread-id={thread}"));
-            }
-        }
+        qemu.arg("-smp")
+            .arg(format!("cpus={},sockets={},cores={cores},threads={}", host.cpus, host.llcs, host.smt));
         if host.nodes > 1 {
             let (cpus, memory) = (host.cpus / host.nodes, host.memory_mb / host.nodes);
             for node in 0..host.nodes {
@@ -144,30 +109,17 @@ impl Boot<'_> {
                 let mut numa = format!("node,nodeid={node},memdev=node{node}");
                 let first = node * cpus;
                 numa += &format!(",cpus={first}-{}", first + cpus - 1);
-                if self.spares() > 0 {
-                    let spare = host.cpus + first;
-                    numa += &format!(",cpus={spare}-{}", spare + cpus - 1);
-                }
                 qemu.arg("-numa").arg(numa);
             }
         }
     }
 
-    /// How many CPUs are never started.
-    fn spares(&self) -> u32 {
-        if self.accel == Accel::Icount && self.host.cpus > 1 { self.host.cpus } else { 0 }
-    }
-
     fn command_line(&self) -> String {
         let mut line =
             "console=ttyS0 quiet noautogroup panic=-1 oops=panic nokaslr mitigations=off".to_string();
-        if self.accel != Accel::Kvm {
-            // TCG has no pause filter, so KVM would not intercept PAUSE; with the bit set it does, and TCG
-            // then exits at every PAUSE.
+        if self.accel != Accel::Kvm && !self.emulator.patched {
+            // Without the filter KVM would not intercept PAUSE; with the bit it does, and every PAUSE exits.
             line += " setcpuid=pausefilter,pfthreshold";
-        }
-        if self.spares() > 0 {
-            line += &format!(" nr_cpus={}", self.host.cpus);
         }
         line += " ";
         line += self.arguments;
@@ -210,9 +162,8 @@ impl Boot<'_> {
                 Ok(())
             });
         }
-        let child = command.spawn().with_context(|| {
-            format!("cannot run {PROGRAM}: install it with `make setup` (package qemu-system-x86)")
-        })?;
+        let program = self.emulator.program.display();
+        let child = command.spawn().with_context(|| format!("cannot run {program}"))?;
         Ok(Running {
             child,
             events: File::open(self.events())?,
@@ -291,8 +242,6 @@ impl Running {
     /// The last lines that the kernel (or QEMU itself) printed.
     pub fn last_words(&self, lines: usize) -> Vec<String> {
         let mut words = tail(&self.messages, lines);
-        // QEMU says so of every heartbeat.
-        words.retain(|line| !line.contains("has no peer"));
         words.extend(tail(&self.console, lines));
         words
     }
@@ -347,15 +296,9 @@ pub fn check_disk(dir: &Path, need_mb: u64) -> Result<()> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn kernels_that_can_do_without_an_instruction_do() {
-        assert_eq!(without_cx16("6.18.15+deb13-cloud-amd64"), ",-cx16");
-        assert_eq!(without_cx16("7.0.13"), "");
-        assert_eq!(without_cx16(""), "");
-    }
-
-    fn line(host: &Host, accel: Accel) -> String {
+    fn line(host: &Host, accel: Accel, patched: bool) -> String {
         let at = Path::new("/x");
+        let emulator = Emulator { program: at.into(), version: String::new(), patched };
         let kernel = Kernel {
             release: "7.0".into(),
             image: at.into(),
@@ -363,7 +306,16 @@ mod tests {
             config: None,
             origin: String::new(),
         };
-        let boot = Boot { kernel: &kernel, initramfs: at, dir: at, host, arguments: "", accel, seed: 7 };
+        let boot = Boot {
+            emulator: &emulator,
+            kernel: &kernel,
+            initramfs: at,
+            dir: at,
+            host,
+            arguments: "",
+            accel,
+            seed: 7,
+        };
         let command = boot.command();
         command.get_args().map(|a| a.to_string_lossy()).collect::<Vec<_>>().join(" ")
     }
@@ -381,29 +333,15 @@ mod tests {
     #[test]
     fn topology_reaches_the_command_line() {
         let host = Host { cpus: 8, llcs: 4, nodes: 2, smt: 2, ..Host::default() };
-        let text = line(&host, Accel::Icount);
-        assert!(text.contains("-smp cpus=1,maxcpus=16,sockets=8,cores=1,threads=2"), "{text}");
-        assert!(text.contains("-numa node,nodeid=1,memdev=node1,cpus=4-7,cpus=12-15"), "{text}");
-        assert!(text.contains("interval=5") && text.contains("-seed 7"), "{text}");
-        let kvm = line(&host, Accel::Kvm);
+        let text = line(&host, Accel::Icount, true);
+        assert!(text.contains("-smp cpus=8,sockets=4,cores=1,threads=2"), "{text}");
+        assert!(text.contains("-numa node,nodeid=1,memdev=node1,cpus=4-7 "), "{text}");
+        assert!(text.contains("turn=5000") && text.contains("-seed 7"), "{text}");
+        assert!(!text.contains("setcpuid"), "{text}");
+        let old = line(&host, Accel::Icount, false);
+        assert!(!old.contains("turn=") && old.contains("setcpuid=pausefilter"), "{old}");
+        let kvm = line(&host, Accel::Kvm, false);
         assert!(!kvm.contains("icount") && !kvm.contains("setcpuid"), "{kvm}");
-        assert!(kvm.contains("-smp cpus=8,sockets=4,cores=1,threads=2"), "{kvm}");
-        assert!(kvm.contains("-numa node,nodeid=1,memdev=node1,cpus=4-7 "), "{kvm}");
-    }
-
-    #[test]
-    fn a_cpu_that_never_starts_follows_every_cpu() {
-        let text = line(&Host { cpus: 4, smt: 2, ..Host::default() }, Accel::Icount);
-        assert!(text.contains("-smp cpus=1,maxcpus=8,sockets=2,cores=2,threads=2"), "{text}");
-        let order: Vec<&str> =
-            text.split("max-x86_64-cpu,").skip(1).map(|t| t.split(' ').next().unwrap()).collect();
-        assert_eq!(order.len(), 7, "{text}");
-        assert_eq!(order[0], "socket-id=1,core-id=0,thread-id=0");
-        assert_eq!(order[1], "socket-id=0,core-id=0,thread-id=1");
-        assert_eq!(order[6], "socket-id=1,core-id=1,thread-id=1");
-        assert!(text.contains("nr_cpus=4"), "{text}");
-        let one = line(&Host { cpus: 1, ..Host::default() }, Accel::Icount);
-        assert!(!one.contains("maxcpus") && !one.contains("nr_cpus"), "{one}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use crate::protocol::{Event, Job, Task};
 use crate::qemu::{self, Accel, Boot, Next, Running};
 use crate::scenario::{Cgroups, Placement, Scenario};
 use anyhow::{Context, Result, bail};
-use overbook_kernels::Kernel;
+use overbook_kernels::{Emulator, Kernel};
 use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo, VariantInfo};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,6 +36,8 @@ pub struct Order<'a> {
     pub repetitions: Option<u32>,
     /// The kernel to boot.
     pub kernel: &'a Kernel,
+    /// The emulator to boot it in.
+    pub emulator: &'a Emulator,
     /// How to execute.
     pub accel: Accel,
     /// Measure even if the instrument is out of its limits; the report says so all the same.
@@ -79,7 +81,12 @@ pub fn scenario(order: &Order) -> Result<(Scenario, String)> {
 /// repetition was measured. No machine and no temporary file stays behind in any case.
 pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64, &str)) -> Result<Report> {
     let (scenario, text) = scenario(order)?;
-    let emulator = qemu::version()?;
+    let emulator = order.emulator;
+    if scenario.linux.is_some() && !emulator.patched {
+        bail!(
+            "Linux guests hang or die in {emulator}: build the lab's own with `overbook lab emulator --build`"
+        );
+    }
     let dir = tempfile::Builder::new()
         .prefix("overbook-lab-")
         .tempdir()
@@ -89,13 +96,14 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
     let job = Job {
         task: Task::Scenario(Box::new(scenario.clone())),
         accel: order.accel.name().into(),
-        emulator,
+        emulator: emulator.version.clone(),
         seed: scenario.seed,
         strict: !order.lenient,
     };
     let initramfs = dir.path().join("initramfs");
-    initramfs::write(&initramfs, order.kernel, &job)?;
+    initramfs::write(&initramfs, order.kernel, emulator, &job)?;
     let boot = Boot {
+        emulator,
         kernel: order.kernel,
         initramfs: &initramfs,
         dir: dir.path(),

@@ -104,9 +104,9 @@ pub struct Host {
     pub memory_mb: u32,
     /// Emulated speed: all CPUs together run 10^9 / 2^shift instructions per second of model time. 0 to 6.
     pub shift: u32,
-    /// Period of the heartbeat that ends emulator turns, in µs of model time. 0 switches it off; by default
-    /// 40 ÷ `cpus`, at least 2; ten times the dilation instead of 40 where that is more.
-    pub heartbeat_us: Option<u32>,
+    /// Length of an emulated CPU's turn, in µs of model time, 1 to 10000; by default
+    /// 40 ÷ `cpus`, at least 2.
+    pub turn_us: Option<u32>,
     /// Stretches scheduler slices and guest sections together. 0.1 to 100.
     pub dilation: f64,
 }
@@ -183,8 +183,6 @@ pub struct Vm {
     pub critical_us: Option<f64>,
     /// Time between operations.
     pub outside_us: Option<f64>,
-    /// Checks between two PAUSEs.
-    pub checks_per_pause: Option<u32>,
     /// Receivers of a shootdown.
     pub targets: Option<u32>,
     /// Storms of a hostile guest.
@@ -252,31 +250,14 @@ fn yes() -> bool {
 
 impl Default for Host {
     fn default() -> Host {
-        Host {
-            cpus: 4,
-            llcs: 1,
-            nodes: 1,
-            smt: 1,
-            memory_mb: 1024,
-            shift: 1,
-            heartbeat_us: None,
-            dilation: 1.0,
-        }
+        Host { cpus: 4, llcs: 1, nodes: 1, smt: 1, memory_mb: 1024, shift: 1, turn_us: None, dilation: 1.0 }
     }
 }
 
 impl Host {
-    /// The heartbeat in force, in microseconds; 0 is none. By default all CPUs together take 40 µs of turns, stretched
-    /// by [`Host::turn_stretch`].
-    pub fn heartbeat_us(&self) -> u32 {
-        let turns_us = 40.0 * self.turn_stretch();
-        self.heartbeat_us.unwrap_or((turns_us as u32 / self.cpus.max(1)).max(2))
-    }
-
-    /// How much longer than 40 µs the turns of all CPUs together may be: what waits for turns is stretched by the
-    /// dilation, so beyond 4 the turns are stretched along, and weigh the same. At least 1.
-    pub fn turn_stretch(&self) -> f64 {
-        (self.dilation / 4.0).max(1.0)
+    /// The turn in force, in microseconds: a round of all CPUs takes 40 µs by default.
+    pub fn turn_us(&self) -> u32 {
+        self.turn_us.unwrap_or((40 / self.cpus.max(1)).max(2))
     }
 }
 
@@ -308,7 +289,6 @@ impl Vm {
             lock: None,
             critical_us: None,
             outside_us: None,
-            checks_per_pause: None,
             targets: None,
             storms: None,
             jitter_percent: None,
@@ -330,7 +310,6 @@ impl Vm {
             lock: self.lock.unwrap_or(base.lock),
             critical_us: self.critical_us.unwrap_or(base.critical_us),
             outside_us: self.outside_us.unwrap_or(base.outside_us),
-            checks_per_pause: self.checks_per_pause.unwrap_or(base.checks_per_pause),
             targets: self.targets.unwrap_or(base.targets),
             storms: self.storms.clone().unwrap_or(base.storms),
             jitter_percent: self.jitter_percent.unwrap_or(base.jitter_percent),

@@ -85,7 +85,7 @@ impl Shape {
             llcs: self.sockets,
             nodes: self.nodes,
             smt: self.smt,
-            heartbeat_us: Some(500),
+            turn_us: Some(500),
             ..Host::default()
         }
     }

@@ -3,11 +3,11 @@
 
 use crate::initramfs;
 use crate::protocol::{Event, Job, Task};
-use crate::qemu::{self, Accel, Boot, Next};
+use crate::qemu::{Accel, Boot, Next};
 use crate::scenario::Host;
 use crate::shape::Shape;
 use anyhow::{Context, Result, bail};
-use overbook_kernels::Kernel;
+use overbook_kernels::{Emulator, Kernel};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ pub fn run(
     task: Task,
     seed: u64,
     kernel: &Kernel,
+    emulator: &Emulator,
     accel: Accel,
     interrupted: &AtomicBool,
     say: &mut dyn FnMut(&str),
@@ -32,10 +33,10 @@ pub fn run(
         .prefix("overbook-lab-")
         .tempdir()
         .context("cannot make a temporary folder: is the disk full?")?;
-    let emulator = qemu::version()?;
-    let job = Job { task, accel: accel.name().into(), emulator, seed, strict: false };
+    let job =
+        Job { task, accel: accel.name().into(), emulator: emulator.version.clone(), seed, strict: false };
     let initramfs = dir.path().join("initramfs");
-    initramfs::write(&initramfs, kernel, &job)?;
+    initramfs::write(&initramfs, kernel, emulator, &job)?;
     let four = Host { cpus: 4, ..Host::default() };
     let shape = match &job.task {
         Task::GuestCheck(name) => Shape::named(name),
@@ -47,7 +48,16 @@ pub fn run(
         _ => four,
     };
     let arguments = shape.map_or("", |shape| shape.arguments);
-    let boot = Boot { kernel, initramfs: &initramfs, dir: dir.path(), host: &host, arguments, accel, seed };
+    let boot = Boot {
+        emulator,
+        kernel,
+        initramfs: &initramfs,
+        dir: dir.path(),
+        host: &host,
+        arguments,
+        accel,
+        seed,
+    };
     let mut machine = boot.start()?;
     loop {
         let why = match machine.next_line(PATIENCE, interrupted)? {

@@ -3,10 +3,11 @@
 
 use crate::initramfs;
 use crate::protocol::{Event, Job, Task};
-use crate::qemu::{Accel, Boot, Next, PROGRAM, Running};
+use crate::qemu::{Accel, Boot, Next, Running};
 use crate::scenario::Host;
 use anyhow::Result;
-use overbook_kernels::Kernel;
+use overbook_kernels::emulator::PROGRAM;
+use overbook_kernels::{Emulator, Kernel};
 use std::fs;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
@@ -23,7 +24,13 @@ const FORMAT: u32 = 2;
 ///
 /// # Errors
 /// The trial cannot even be prepared (QEMU missing, disk full), or the user interrupted it.
-pub fn best(kernel: &Kernel, dir: &Path, memory: &Path, interrupted: &AtomicBool) -> Result<(Accel, String)> {
+pub fn best(
+    kernel: &Kernel,
+    emulator: &Emulator,
+    dir: &Path,
+    memory: &Path,
+    interrupted: &AtomicBool,
+) -> Result<(Accel, String)> {
     if !Path::new("/dev/kvm").exists() {
         return Ok((Accel::Icount, "there is no /dev/kvm".into()));
     }
@@ -34,7 +41,7 @@ pub fn best(kernel: &Kernel, dir: &Path, memory: &Path, interrupted: &AtomicBool
     {
         return Ok(outcome(verdict));
     }
-    let verdict = boot_once(kernel, dir, interrupted)?;
+    let verdict = boot_once(kernel, emulator, dir, interrupted)?;
     // A verdict that cannot be remembered is found again next time.
     let _ = fs::write(memory, format!("{key}\n{verdict}"));
     Ok(outcome(&verdict))
@@ -49,7 +56,7 @@ fn outcome(verdict: &str) -> (Accel, String) {
     }
 }
 
-fn boot_once(kernel: &Kernel, dir: &Path, interrupted: &AtomicBool) -> Result<String> {
+fn boot_once(kernel: &Kernel, emulator: &Emulator, dir: &Path, interrupted: &AtomicBool) -> Result<String> {
     let job = Job {
         task: Task::Trial,
         accel: Accel::Kvm.name().into(),
@@ -58,10 +65,18 @@ fn boot_once(kernel: &Kernel, dir: &Path, interrupted: &AtomicBool) -> Result<St
         strict: false,
     };
     let initramfs = dir.join("initramfs");
-    initramfs::write(&initramfs, kernel, &job)?;
+    initramfs::write(&initramfs, kernel, emulator, &job)?;
     let host = Host { cpus: 2, ..Host::default() };
-    let boot =
-        Boot { kernel, initramfs: &initramfs, dir, host: &host, arguments: "", accel: Accel::Kvm, seed: 0 };
+    let boot = Boot {
+        emulator,
+        kernel,
+        initramfs: &initramfs,
+        dir,
+        host: &host,
+        arguments: "",
+        accel: Accel::Kvm,
+        seed: 0,
+    };
     let mut machine = boot.start()?;
     loop {
         let line = match machine.next_line(PATIENCE, interrupted)? {

@@ -65,9 +65,6 @@ pub struct Bench {
     /// CPU time between operations, in µs
     #[arg(long, value_parser = number(0.0, 1e7))]
     outside_us: Option<f64>,
-    /// Plain checks between two PAUSEs of a spinning guest
-    #[arg(long, value_parser = number(0u32, 1_000_000))]
-    checks_per_pause: Option<u32>,
     /// Compare with a run in which PAUSE exits are off
     #[arg(long)]
     without_ple: bool,
@@ -112,7 +109,6 @@ impl Bench {
             count: self.vms,
             critical_us: self.critical_us,
             outside_us: self.outside_us,
-            checks_per_pause: self.checks_per_pause,
             ..Vm::new(pattern, self.vcpus.unwrap_or(cpus.max(pattern.min_vcpus())))
         };
         let mut scenario = Scenario::native(&format!("{} on this host", pattern.name()), cpus, vec![vm]);

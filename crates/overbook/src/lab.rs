@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook lab`.
 
+mod machines;
 mod results;
 
 use crate::variants;
@@ -9,7 +10,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use overbook_host::output::{Stdout, note};
 use overbook_host::values::number;
-use overbook_kernels::{Cache, Kernel, Want};
+use overbook_kernels::{Cache, Emulator, Kernel, Want};
 use overbook_lab::protocol::{Soak, Task};
 use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
@@ -49,6 +50,12 @@ pub enum Lab {
         /// Fetch a kernel first, of a series (6.18) or the newest that will do (newest); may be repeated
         #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
+    },
+    /// Say which emulator is used, and why
+    Emulator {
+        /// Build the lab's own first, unless it was; takes some minutes
+        #[arg(long)]
+        build: bool,
     },
     /// Show the result of JSON reports again; with -v all their tables
     Show {
@@ -225,11 +232,12 @@ fn tell(
     let cache = Cache::open_default()?;
     let kernel = kernel.resolve(&cache)?;
     let interrupted = interruption()?;
-    let accel = choose(accel, &kernel, &cache, &interrupted)?;
+    let emulator = Emulator::find(&cache)?;
+    let accel = choose(accel, &kernel, &emulator, &cache, &interrupted)?;
     writeln!(Stdout, "kernel {} ({}), {}", kernel.release, kernel.origin, accel.name())?;
     // The machine goes on where nobody reads.
     let mut said = Ok(());
-    overbook_lab::soak::run(task, seed, &kernel, accel, &interrupted, &mut |text| {
+    overbook_lab::soak::run(task, seed, &kernel, &emulator, accel, &interrupted, &mut |text| {
         if said.is_ok() {
             said = say(text);
         }
@@ -245,7 +253,8 @@ impl Lab {
             Lab::Guest(guest) => guest.run(),
             Lab::Observe(observe) => observe.run(),
             Lab::Check { scenarios } => check(&scenarios),
-            Lab::Kernels { fetch } => kernels(&fetch),
+            Lab::Kernels { fetch } => machines::kernels(&fetch),
+            Lab::Emulator { build } => machines::emulator(build),
             Lab::Show { reports, markdown: as_markdown } => show_again(&reports, as_markdown, verbose),
             Lab::Compare { a, b, within } => compare_files(&a, &b, within),
         }
@@ -258,28 +267,6 @@ fn check(files: &[PathBuf]) -> Result<()> {
         writeln!(Stdout, "{}: fine ({})", file.display(), scenario.title)?;
     }
     Ok(())
-}
-
-fn kernels(fetch: &[String]) -> Result<()> {
-    let cache = Cache::open_default()?;
-    let mut say = |text: &str| note(text);
-    let mut failure = None;
-    for series in fetch {
-        let want = Want { series: Some(series.clone()), ..Want::default() };
-        if let Err(e) = overbook_kernels::resolve(&want, &cache, &mut say) {
-            failure = Some(e);
-        }
-    }
-    let rows = overbook_kernels::list(&cache, &mut say)?.into_iter().map(|row| {
-        let verdict = match row.verdict {
-            Some(Ok(facts)) => format!("ok ({} Hz)", facts.hz),
-            Some(Err(why)) => format!("no: {why}"),
-            None => "not fetched".into(),
-        };
-        vec![row.release, row.origin, verdict]
-    });
-    writeln!(Stdout, "{}", table::plain(&["kernel", "origin", "suitable"], 3, rows))?;
-    failure.map_or(Ok(()), Err)
 }
 
 fn show_again(files: &[PathBuf], as_markdown: bool, verbose: bool) -> Result<()> {
@@ -357,7 +344,13 @@ impl KernelChoice {
 }
 
 /// The execution that was asked for, or the best that works here.
-fn choose(wanted: Execution, kernel: &Kernel, cache: &Cache, interrupted: &AtomicBool) -> Result<Accel> {
+fn choose(
+    wanted: Execution,
+    kernel: &Kernel,
+    emulator: &Emulator,
+    cache: &Cache,
+    interrupted: &AtomicBool,
+) -> Result<Accel> {
     match wanted {
         Execution::Kvm => return Ok(Accel::Kvm),
         Execution::Icount => return Ok(Accel::Icount),
@@ -368,7 +361,7 @@ fn choose(wanted: Execution, kernel: &Kernel, cache: &Cache, interrupted: &Atomi
     let dir = std::env::temp_dir();
     let dir = dir.join(format!("overbook-trial-{}", std::process::id()));
     std::fs::create_dir_all(&dir).context("cannot make a temporary folder: is the disk full?")?;
-    let best = trial::best(kernel, &dir, &cache.dir().join("trial"), interrupted);
+    let best = trial::best(kernel, emulator, &dir, &cache.dir().join("trial"), interrupted);
     let _ = std::fs::remove_dir_all(&dir);
     let (accel, why) = best?;
     note(format_args!("execution: {} ({why})", accel.name()));
@@ -396,20 +389,15 @@ impl Run {
         }
         let named = |file| (run::name(file, self.variants_of.as_deref()), file);
         results::check_names(&self.scenarios.iter().map(|file| named(file.as_path())).collect::<Vec<_>>())?;
-        let emulator = overbook_lab::qemu::version()?;
+        let cache = Cache::open_default()?;
+        let emulator = Emulator::find(&cache)?;
         let shelters = vec![std::env::temp_dir(), Cache::default_dir()];
         let results = Results::open(&self.output, shelters)?;
-        let cache = Cache::open_default()?;
         let kernel = self.kernel.resolve(&cache)?;
         let interrupted = interruption()?;
-        let accel = choose(self.accel, &kernel, &cache, &interrupted)?;
-        note(format_args!(
-            "kernel {} ({}), {}, QEMU {emulator}",
-            kernel.release,
-            kernel.origin,
-            accel.name()
-        ));
-        let (results, mut failed) = self.run_all(results, &kernel, accel, &interrupted, verbose);
+        let accel = choose(self.accel, &kernel, &emulator, &cache, &interrupted)?;
+        note(format_args!("kernel {} ({}), {}, {emulator}", kernel.release, kernel.origin, accel.name()));
+        let (results, mut failed) = self.run_all(results, &kernel, &emulator, accel, &interrupted, verbose);
         let reports = results.all();
         // Who has closed the output has the files, and a failure still is one.
         let said = match reports.is_empty() {
@@ -438,6 +426,7 @@ impl Run {
         &self,
         results: Results,
         kernel: &Kernel,
+        emulator: &Emulator,
         accel: Accel,
         interrupted: &AtomicBool,
         verbose: bool,
@@ -456,7 +445,7 @@ impl Run {
             for _ in 0..jobs.min(self.scenarios.len()) {
                 scope.spawn(|| {
                     while let Some((nth, file)) = take().filter(|_| !interrupted.load(Ordering::Relaxed)) {
-                        let outcome = self.run_one(file, kernel, accel, interrupted, &bars);
+                        let outcome = self.run_one(file, kernel, emulator, accel, interrupted, &bars);
                         let Ok(mut ended) = ended.lock() else { return };
                         let (results, printer, failed) = &mut *ended;
                         let text =
@@ -480,6 +469,7 @@ impl Run {
         &self,
         file: &Path,
         kernel: &Kernel,
+        emulator: &Emulator,
         accel: Accel,
         interrupted: &AtomicBool,
         bars: &MultiProgress,
@@ -490,6 +480,7 @@ impl Run {
             seed: self.seed,
             repetitions: self.repetitions,
             kernel,
+            emulator,
             accel,
             lenient: self.lenient || accel != Accel::Icount,
             build: crate::BUILD,

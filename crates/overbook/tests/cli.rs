@@ -94,7 +94,9 @@ fn variants_of_another_kind_of_machine_are_refused() {
 
 #[test]
 fn a_missing_emulator_is_named_with_its_package() {
-    let said = complaint(&["lab", "run", ALONE], &[("PATH", "/nonexistent")]);
+    let dir = TempDir::new().unwrap();
+    let cache = dir.path().to_str().unwrap();
+    let said = complaint(&["lab", "run", ALONE], &[("PATH", "/nonexistent"), ("OVERBOOK_CACHE", cache)]);
     assert!(said.contains("qemu-system-x86") && said.contains("make setup"), "{said}");
 }
 

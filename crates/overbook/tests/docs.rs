@@ -8,7 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Commands that other tests run, and which.
-const ELSEWHERE: [(&str, &str); 11] = [
+const ELSEWHERE: [(&str, &str); 12] = [
     ("make lab", "ring 2 runs its scenarios' like"),
     ("make test", ".ci/run"),
     ("make deb", "tests/lab/deb.rs"),
@@ -16,6 +16,7 @@ const ELSEWHERE: [(&str, &str); 11] = [
     ("overbook lab soak", "tests/lab/main.rs"),
     ("overbook lab run", "tests/lab/main.rs"),
     ("overbook lab kernels", "make ring2"),
+    ("overbook lab emulator", "make ring2"),
     ("overbook lab observe", "by hand: it made tests/data/recording.jsonl"),
     ("overbook generate", "tests/lab/deb.rs"),
     ("overbook tunnel run", "crates/tunnel/tests/scenarios.rs, and tests/cli.rs"),

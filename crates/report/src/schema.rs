@@ -88,7 +88,7 @@ pub struct MachineInfo {
 /// What the instrument found when it measured itself, at every boot.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Instrument {
-    /// Time of the fixed loop with the other CPUs idle (burners only).
+    /// Time of the fixed loop with the other CPUs idle.
     pub loop_idle_ns: u64,
     /// The same with every other CPU busy.
     pub loop_busy_ns: u64,

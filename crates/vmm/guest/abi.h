@@ -80,8 +80,6 @@ struct ob_params {
 	/* One turn is one decrement and one taken branch. */
 	ob_u64 critical_turns;
 	ob_u64 outside_turns;
-	/* Plain checks of the awaited word before each PAUSE. */
-	ob_u32 checks_per_pause;
 	ob_u32 lock_kind;
 	ob_u32 receiver;
 	/* Receivers of one request, 0 = all others. */

@@ -79,16 +79,12 @@ static void record_wait(struct ob_vcpu *me, ob_u64 ticks)
 }
 
 /* Spins until `cond` holds. A macro, since the condition is evaluated in the loop. */
-#define wait_until(me, cond)                               \
-	do {                                               \
-		ob_u32 checks = params->checks_per_pause;  \
-		while (!(cond)) {                          \
-			if (checks--)                      \
-				continue;                  \
-			checks = params->checks_per_pause; \
-			count(&(me)->spins, 1);            \
-			cpu_pause();                       \
-		}                                          \
+#define wait_until(me, cond)                    \
+	do {                                    \
+		while (!(cond)) {               \
+			count(&(me)->spins, 1); \
+			cpu_pause();            \
+		}                               \
 	} while (0)
 
 static void outside(struct ob_vcpu *me)

@@ -64,10 +64,6 @@ pub struct Load {
     pub critical_us: f64,
     /// Work between two operations.
     pub outside_us: f64,
-    /// Plain checks of the awaited word before each PAUSE; stands for the hardware's PLE window where the
-    /// emulator exits on every PAUSE. 0 to 1,000,000. A check is five instructions or so: by default the window costs
-    /// what an exit costs, as Intel's (4,096 cycles) does. Both are cycles and not times, so it is not stretched.
-    pub checks_per_pause: u32,
     /// Receivers of one shootdown; 0 = all siblings.
     pub targets: u32,
     /// Storms of `hostile`, taken in turn.
@@ -148,7 +144,6 @@ impl Load {
             lock: LockKind::default(),
             critical_us,
             outside_us,
-            checks_per_pause: 2000,
             targets: 0,
             storms: vec![Storm::Pause, Storm::Ipi, Storm::Hlt],
             jitter_percent: 50,
@@ -175,7 +170,6 @@ impl Load {
             pattern,
             critical_turns: turns(self.critical_us),
             outside_turns: turns(self.outside_us),
-            checks_per_pause: self.checks_per_pause,
             lock_kind: match self.lock {
                 LockKind::TestAndSet => abi::OB_LOCK_TAS,
                 LockKind::Ticket => abi::OB_LOCK_TICKET,

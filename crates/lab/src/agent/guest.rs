@@ -14,7 +14,6 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
 use serde_json::Value;
 use std::fs;
-use std::hint::spin_loop;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
 use std::process::{Child, Command, Output, Stdio};
@@ -292,8 +291,6 @@ impl Worker {
             name.store(gettid().as_raw(), Ordering::Release);
             while !ends.load(Ordering::Relaxed) {
                 task::turns(300);
-                // Ends an emulated CPU's turn, so that whoever has more to do than this gets on sooner.
-                spin_loop();
                 // SAFETY: takes no arguments.
                 place.store(unsafe { libc::sched_getcpu() }, Ordering::Relaxed);
             }

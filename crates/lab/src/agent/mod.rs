@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The half of the lab that runs inside the emulated host, as its init.
 
-mod burner;
 mod guest;
 mod inner;
 mod kernel;
@@ -51,17 +50,16 @@ fn job() -> Result<Job> {
 
 fn work(job: &Job, port: &mut Port) -> Result<()> {
     if let Task::Inner(guest) = &job.task {
+        system::load_modules()?;
         return inner::serve(guest, port);
     }
     // Most guests have no kvm, and the scheduler must load there too.
     if !matches!(job.task, Task::GuestCheck(_)) {
-        let has_linux = matches!(&job.task, Task::Scenario(scenario) if scenario.linux.is_some());
-        system::load_modules(has_linux)?;
+        system::load_kvm()?;
     }
     let cpus = describe::online_cpus()?;
     task::wait_for_quiet();
     let trial = matches!(job.task, Task::Trial);
-    let _burners = burner::start(&cpus)?;
     let clock = instrument::Clock::calibrate()?;
     if trial {
         return experiment::trial(&clock);
@@ -78,8 +76,7 @@ fn work(job: &Job, port: &mut Port) -> Result<()> {
     }
     let Task::Scenario(scenario) = &job.task else { return Ok(()) };
     port.say(&Event::Machine(describe::machine(&job.accel, &job.emulator, &clock)?))?;
-    let instrument =
-        instrument::check(&cpus, &clock, scenario.host.turn_stretch(), scenario.linux.is_none())?;
+    let instrument = instrument::check(&cpus, &clock)?;
     let ok = instrument.ok;
     let complaints = instrument.complaints.join("; ");
     port.say(&Event::Instrument(instrument))?;

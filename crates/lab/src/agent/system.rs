@@ -10,6 +10,11 @@ use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
+/// What kvm_amd is loaded with. A spin of 2,000 PAUSEs takes an emulated CPU about as long as the exit that ends it, as on Intel;
+/// PAUSEs belong to one spin if the other emulated CPUs had no more than their turns in between. The emulator has no AVIC,
+/// and Linux guests crawl with its virtual GIF.
+const KVM_AMD: &std::ffi::CStr = c"avic=0 vgif=0 pause_filter_count=2000 pause_filter_thresh=65535";
+
 /// Mounts what the experiments read and write.
 pub fn prepare() -> Result<()> {
     for (kind, at) in [
@@ -52,12 +57,21 @@ fn loopback_up() -> Result<()> {
     if failed { Err(std::io::Error::last_os_error().into()) } else { Ok(()) }
 }
 
-/// Loads the initramfs' modules, in the order of their names, without the other vendor's. One that refuses to
-/// load is not an error here: /dev/kvm tells in the end.
+/// Loads KVM.
 ///
-/// Linux guests (`has_linux`) wait for each other by halting, and run without the pause filter: the emulator's, which
-/// exits at every PAUSE, has a sense only where the guest paces its PAUSEs.
-pub fn load_modules(has_linux: bool) -> Result<()> {
+/// # Errors
+/// There is no KVM then.
+pub fn load_kvm() -> Result<()> {
+    load_modules()?;
+    if !Path::new("/dev/kvm").exists() {
+        anyhow::bail!("KVM does not work in this machine: neither kvm_amd nor kvm_intel could be loaded");
+    }
+    Ok(())
+}
+
+/// Loads the initramfs' modules, in the order of their names, without the other vendor's. One that refuses to load is not
+/// an error here.
+pub fn load_modules() -> Result<()> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
     let foreign = if cpuinfo.contains(" svm ") { "kvm-intel" } else { "kvm-amd" };
     let mut files: Vec<_> = match fs::read_dir(Path::new("/").join(MODULE_DIR)) {
@@ -70,17 +84,10 @@ pub fn load_modules(has_linux: bool) -> Result<()> {
         if name.ends_with(foreign) {
             continue;
         }
-        let options = match (name.ends_with("kvm-amd"), has_linux) {
-            (true, true) => c"avic=0 vgif=0 pause_filter_count=0",
-            (true, false) => c"avic=0",
-            (false, _) => c"",
-        };
+        let options = if name.ends_with("kvm-amd") { KVM_AMD } else { c"" };
         if let Err(e) = finit_module(File::open(&path)?, options, ModuleInitFlags::empty()) {
             log::debug!("{}: {e}", path.display());
         }
-    }
-    if !Path::new("/dev/kvm").exists() {
-        anyhow::bail!("KVM does not work in this machine: neither kvm_amd nor kvm_intel could be loaded");
     }
     Ok(())
 }

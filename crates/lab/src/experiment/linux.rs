@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Linux guests on stock QEMU inside the host, with steal times from KVM, and a program that they run again and again.
 
-mod kick;
 mod qemu;
 
 use super::cgroup::{Groups, Member};
 use crate::protocol::{Event, GuestCount, GuestOrder};
 use crate::scenario::{Cgroups, LinuxSpec, Scenario, Variant};
 use crate::task::{self, TaskCounts, now_ns};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmResult};
 use qemu::LinuxVm;
 use std::thread::sleep;
@@ -41,7 +40,6 @@ impl Fleet {
         cpus: &[u32],
         say: &mut dyn FnMut(Event) -> Result<()>,
     ) -> Result<Fleet> {
-        kick::arm(cpus).context("the work-around for QEMU's doubled interrupts does not work here")?;
         let (shared, others) = cpus.split_at(spec.cpus as usize);
         let members: Vec<Member> = spec
             .vcpus()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle, sleep};
 use std::time::Duration;
 
-/// Sleeps in ns; the step keeps them out of step with ticks and heartbeats.
+/// Sleeps in ns; the step keeps them out of step with ticks.
 const SLEEP_NS: u64 = 5_000_000;
 const STEP_NS: u64 = 37_000;
 

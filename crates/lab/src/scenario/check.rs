@@ -13,7 +13,7 @@ impl Scenario {
         range(&["host", "smt"], host.smt, 1, most_threads)?;
         range(&["host", "memory_mb"], host.memory_mb, 512, 16384)?;
         range(&["host", "shift"], host.shift, 0, 6)?;
-        range(&["host", "heartbeat_us"], host.heartbeat_us(), 0, 10_000)?;
+        range(&["host", "turn_us"], host.turn_us(), 1, 10_000)?;
         range(&["host", "dilation"], host.dilation, 0.1, 100.0)?;
         if host.llcs == 0 || !host.cpus.is_multiple_of(host.llcs * host.smt) {
             return mistake(
@@ -100,7 +100,6 @@ impl Scenario {
         for (key, value) in [("critical_us", vm.critical_us), ("outside_us", vm.outside_us)] {
             range(&[key], value.unwrap_or(0.0), 0.0, 1e7)?;
         }
-        range(&["checks_per_pause"], vm.checks_per_pause.unwrap_or(0), 0, 1_000_000)?;
         range(&["jitter_percent"], vm.jitter_percent.unwrap_or(0), 0, 100)?;
         if let Some(targets) = vm.targets {
             range(&["targets"], targets, 0, vm.vcpus - 1)?;

@@ -99,6 +99,10 @@ pub fn examples(page: &str) -> &'static [Example] {
             ("List them", "overbook lab kernels"),
             ("Fetch the newest of two series first", "overbook lab kernels --fetch 6.18 --fetch 7.2"),
         ],
+        "overbook-lab-emulator" => &[
+            ("Which one is used", "overbook lab emulator"),
+            ("Build the lab's own first", "overbook lab emulator --build"),
+        ],
         "overbook-lab-show" => &[
             (
                 "The result of a run again, with all its tables",
@@ -184,10 +188,13 @@ pub fn also(page: &str) -> &'static [&'static str] {
             "overbook-lab-show(1)",
             "overbook-lab-compare(1)",
             "overbook-lab-kernels(1)",
+            "overbook-lab-emulator(1)",
         ],
-        "overbook-lab-check" | "overbook-lab-compare" | "overbook-lab-kernels" | "overbook-lab-show" => {
-            &["overbook-lab-run(1)"]
-        }
+        "overbook-lab-check"
+        | "overbook-lab-compare"
+        | "overbook-lab-emulator"
+        | "overbook-lab-kernels"
+        | "overbook-lab-show" => &["overbook-lab-run(1)"],
         "overbook-lab-observe" => &["overbook-report(1)", "overbook-top(1)"],
         "overbook-lab-soak" => &["overbook-host(1)"],
         "overbook-lab-guest" => &["overbook-guest(1)"],

@@ -3,12 +3,12 @@
 
 use crate::initramfs::{FIRMWARE_DIR, INNER_INITRAMFS, INNER_KERNEL};
 use crate::protocol::{GuestAnswer, GuestCount, GuestOrder};
-use crate::qemu::{PROGRAM, without_cx16};
 use crate::scenario::LinuxSpec;
 use crate::task::now_ns;
 use anyhow::{Context, Result, bail};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use overbook_kernels::emulator::PROGRAM;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
@@ -51,12 +51,10 @@ impl LinuxVm {
     pub fn start(name: &str, spec: &LinuxSpec, vcpus: u32, cpus: &[u32]) -> Result<LinuxVm> {
         let (socket, messages) = (format!("/tmp/{name}.socket"), format!("/tmp/{name}.log"));
         let output = File::create(&messages)?;
-        let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-        let cpu = format!("{CPU}{}", without_cx16(&release));
         let mut command = Command::new(format!("/bin/{PROGRAM}"));
         command
             .args(["-L", &format!("/{FIRMWARE_DIR}"), "-nodefaults", "-no-user-config", "-display", "none"])
-            .args(["-no-reboot", "-accel", "kvm", "-cpu", &cpu, "-M", MACHINE])
+            .args(["-no-reboot", "-accel", "kvm", "-cpu", CPU, "-M", MACHINE])
             .args(["-name", &format!("guest={name},debug-threads=on")])
             .args(["-smp", &vcpus.to_string(), "-m", &spec.memory_mb.to_string()])
             .args(["-kernel", &format!("/{INNER_KERNEL}"), "-initrd", &format!("/{INNER_INITRAMFS}")])
@@ -66,6 +64,14 @@ impl LinuxVm {
                 &format!("socket,id=port,path={socket},server=on,wait=on"),
                 "-serial",
                 "chardev:port",
+            ])
+            // What libvirt makes of the <channel> of docs/guest.md: there is a host to tell something, or not.
+            .args(["-chardev", "socket,id=told,path=/run/overbook/guests.sock,reconnect=1"])
+            .args([
+                "-device",
+                "virtio-serial-device",
+                "-device",
+                "virtserialport,chardev=told,name=org.overbook.0",
             ])
             .stdin(Stdio::null())
             .stdout(output.try_clone()?)

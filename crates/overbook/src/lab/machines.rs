@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the lab boots: which kernels there are, and which emulator.
+
+use anyhow::Result;
+use overbook_host::output::{Stdout, note};
+use overbook_kernels::{Cache, Emulator, Want};
+use overbook_report::table;
+use std::io::Write;
+
+/// Lists kernels, after those of some series were fetched.
+pub fn kernels(fetch: &[String]) -> Result<()> {
+    let cache = Cache::open_default()?;
+    let mut say = |text: &str| note(text);
+    let mut failure = None;
+    for series in fetch {
+        let want = Want { series: Some(series.clone()), ..Want::default() };
+        if let Err(e) = overbook_kernels::resolve(&want, &cache, &mut say) {
+            failure = Some(e);
+        }
+    }
+    let rows = overbook_kernels::list(&cache, &mut say)?.into_iter().map(|row| {
+        let verdict = match row.verdict {
+            Some(Ok(facts)) => format!("ok ({} Hz)", facts.hz),
+            Some(Err(why)) => format!("no: {why}"),
+            None => "not fetched".into(),
+        };
+        vec![row.release, row.origin, verdict]
+    });
+    writeln!(Stdout, "{}", table::plain(&["kernel", "origin", "suitable"], 3, rows))?;
+    failure.map_or(Ok(()), Err)
+}
+
+/// Says which emulator is used, after it was built if that is wanted.
+pub fn emulator(build: bool) -> Result<()> {
+    let cache = Cache::open_default()?;
+    let found = if build {
+        overbook_kernels::emulator::build(&cache, &mut |text| note(text))?
+    } else {
+        Emulator::find(&cache)?
+    };
+    let why = match found.patched {
+        true => "built from Debian's source, in the cache",
+        false => {
+            "the system's own: in it every PAUSE of a guest exits, and Linux guests hang or die, so only bare-metal \
+             guests are measured. `overbook lab emulator --build` builds the lab's own"
+        }
+    };
+    writeln!(Stdout, "{found} ({}): {why}", found.program.display())?;
+    Ok(())
+}
