@@ -337,7 +337,7 @@ pub(crate) fn source(
     refresh(&suite, &mirror()?, false, say)?;
     say(&format!("fetching the source of {package} from Debian {name}"));
     let mut download = suite.tool("apt-get");
-    download.args(["-q", "source", "--download-only", package]).current_dir(to);
+    download.args(["-q", "source", "--tar-only", package]).current_dir(to);
     output_watched(&mut download, &mut |_| {
         say(&format!("fetching the source of {package}: {} MB", bytes_in(to) / 1_000_000));
     })

@@ -14,6 +14,7 @@ use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -40,6 +41,8 @@ pub struct LinuxVm {
     pub tids: Vec<i32>,
     child: Child,
     port: BufReader<UnixStream>,
+    /// QEMU's own messages.
+    messages: PathBuf,
     last_words: VecDeque<String>,
 }
 
@@ -49,7 +52,7 @@ impl LinuxVm {
     /// # Errors
     /// QEMU does not start; the message is its own.
     pub fn start(name: &str, spec: &LinuxSpec, vcpus: u32, cpus: &[u32]) -> Result<LinuxVm> {
-        let (socket, messages) = (format!("/tmp/{name}.socket"), format!("/tmp/{name}.log"));
+        let (socket, messages) = (format!("/tmp/{name}.socket"), PathBuf::from(format!("/tmp/{name}.log")));
         let output = File::create(&messages)?;
         let mut command = Command::new(format!("/bin/{PROGRAM}"));
         command
@@ -92,8 +95,7 @@ impl LinuxVm {
         let mut port = None;
         loop {
             if let Some(status) = child.try_wait()? {
-                let said = fs::read_to_string(&messages).unwrap_or_default();
-                bail!("{name}: QEMU ended ({status}): {}", said.trim().replace('\n', "; "));
+                bail!("{name}: QEMU ended ({status}): {}", one_line(&messages));
             }
             // It waits for somebody at the port, and only then makes the vCPUs.
             if port.is_none() {
@@ -103,7 +105,8 @@ impl LinuxVm {
             if let Some(port) = port.as_ref().filter(|_| tids.len() == vcpus as usize) {
                 port.set_read_timeout(Some(PATIENCE))?;
                 let port = BufReader::new(port.try_clone()?);
-                return Ok(LinuxVm { name: name.into(), tids, child, port, last_words: VecDeque::new() });
+                let (name, last_words) = (name.into(), VecDeque::new());
+                return Ok(LinuxVm { name, tids, child, port, messages, last_words });
             }
             if now_ns() - start > START_NS {
                 let _ = child.kill();
@@ -164,8 +167,15 @@ impl LinuxVm {
 
     fn words(&self) -> String {
         let said: Vec<&str> = self.last_words.iter().map(String::as_str).collect();
-        format!("it last said {:?}", said.join(" | "))
+        let of_qemu = one_line(&self.messages);
+        let of_qemu = if of_qemu.is_empty() { of_qemu } else { format!("; QEMU: {of_qemu}") };
+        format!("it last said {:?}{of_qemu}", said.join(" | "))
     }
+}
+
+/// A file's lines in one; nothing if it cannot be read.
+fn one_line(path: &Path) -> String {
+    fs::read_to_string(path).unwrap_or_default().trim().replace('\n', "; ")
 }
 
 /// Threads of QEMU's vCPUs, in the order of their names.
