@@ -2,6 +2,7 @@
 /* Every policy header, for the Rust bindings. */
 #include "cores.h"
 #include "entitle.h"
+#include "home.h"
 #include "math.h"
 #include "published/credit.h"
 #include "published/deboost.h"

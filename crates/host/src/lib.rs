@@ -9,6 +9,7 @@
 //! * [`run`]: serve, restart after hotplug, do as the lab says.
 //! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
 //! * [`channel`], [`entitle`]: guests are told what they could have.
+//! * [`homes`]: in which LLC vCPUs wait.
 //! * [`times`]: what CPUs did, from `/proc/stat`; the guest's steal monitor reads it too.
 //! * [`client`]: asks a scheduler that runs.
 //! * [`output`], [`values`]: how all commands print, and refuse values of options.
@@ -23,6 +24,7 @@ pub mod costs;
 pub mod domains;
 pub mod entitle;
 pub mod faults;
+pub mod homes;
 pub mod kvm;
 mod options;
 pub mod output;

@@ -14,6 +14,7 @@ use crate::stats::{HostStats, VcpuStats, VmStats, read};
 use crate::urgent::urgently;
 use anyhow::{Context, Result};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut};
+use overbook_policy::home::Resident;
 use scx_utils::compat;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 use scx_utils::{Topology, UserExitInfo, scx_ops_load, scx_ops_open, uei_exited};
@@ -80,6 +81,7 @@ impl<'a> Scheduler<'a> {
         for (nth, domain) in domains.iter().enumerate() {
             rodata.llc_cpus[nth] = domain.cpus.len() as u32;
             rodata.llc_node[nth] = domain.node as u32;
+            rodata.llc_first[nth] = domain.cpus.first().map_or(0, |cpu| *cpu as u32);
             for cpu in &domain.cpus {
                 *rodata.cpu_llc.get_mut(*cpu).with_context(|| {
                     format!("CPU {cpu} is beyond the {} that this scheduler knows", intf::OVB_MAX_CPUS)
@@ -330,6 +332,62 @@ impl<'a> Scheduler<'a> {
         Ok(stats)
     }
 
+    /// CPUs of each LLC.
+    pub fn llcs(&self) -> Vec<u32> {
+        let topology = self.skel.maps.rodata_data.as_ref();
+        topology.map_or_else(Vec::new, |of| of.llc_cpus[..of.nr_llcs as usize].to_vec())
+    }
+
+    /// Gives VMs, by their places, homes: an LLC plus one, or 0 for none.
+    ///
+    /// # Errors
+    /// None that was ever seen.
+    pub fn house(&mut self, homes: &[(u32, u32)]) -> Result<()> {
+        let state = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
+        for (place, home) in homes {
+            if let Some(entry) = state.vm_homes.get_mut(*place as usize) {
+                *entry = *home;
+            }
+        }
+        Ok(())
+    }
+
+    /// VMs that live: what they have wanted since they are known.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn residents(&self) -> Result<Vec<Resident>> {
+        let maps = &self.skel.maps;
+        let used = maps.bss_data.as_ref().context("the scheduler's object has no state")?;
+        let mut all: Vec<Option<Resident>> = Vec::new();
+        for place in 0..used.vms_used.min(intf::OVB_MAX_VMS) {
+            let entry = maps.vms.lookup(&place.to_ne_bytes(), MapFlags::ANY)?;
+            let at = entry.map(|entry| read::<intf::ovb_place_of_vm>(&entry)).filter(|at| at.alive != 0);
+            all.push(at.map(|at| Resident { place, pid: at.pid, vcpus: at.alive, wanted_ns: 0 }));
+        }
+        for vcpu in self.vcpus()? {
+            let vm = vcpu.vm.checked_sub(1).and_then(|vm| all.get_mut(vm as usize));
+            if let Some(Some(vm)) = vm {
+                vm.wanted_ns += vcpu.run_ns + vcpu.queued_ns;
+            }
+        }
+        Ok(all.into_iter().flatten().collect())
+    }
+
+    /// vCPUs that live.
+    fn vcpus(&self) -> Result<Vec<intf::ovb_vcpu_stats>> {
+        let maps = &self.skel.maps;
+        let used = maps.bss_data.as_ref().context("the scheduler's object has no state")?;
+        let mut all = Vec::new();
+        for place in 0..used.vcpus_used.min(intf::OVB_MAX_ALL_VCPUS) {
+            let entry = maps.vcpus.lookup(&place.to_ne_bytes(), MapFlags::ANY)?;
+            all.extend(
+                entry.map(|entry| read::<intf::ovb_vcpu_stats>(&entry)).filter(|vcpu| vcpu.alive != 0),
+            );
+        }
+        Ok(all)
+    }
+
     /// VMs that live, by process: what they have used and may use.
     ///
     /// # Errors
@@ -348,14 +406,10 @@ impl<'a> Scheduler<'a> {
             all.insert(vm.at.pid, VmUse { weight, limit, ..VmUse::default() });
             pids.insert(place + 1, vm.at.pid);
         }
-        for place in 0..used.vcpus_used.min(intf::OVB_MAX_ALL_VCPUS) {
-            let Some(entry) = maps.vcpus.lookup(&place.to_ne_bytes(), MapFlags::ANY)? else { continue };
-            let vcpu: intf::ovb_vcpu_stats = read(&entry);
-            let Some(vm) = pids.get(&vcpu.vm).and_then(|pid| all.get_mut(pid)).filter(|_| vcpu.alive != 0)
-            else {
-                continue;
-            };
-            vm.add_vcpu(&vcpu);
+        for vcpu in self.vcpus()? {
+            if let Some(vm) = pids.get(&vcpu.vm).and_then(|pid| all.get_mut(pid)) {
+                vm.add_vcpu(&vcpu);
+            }
         }
         Ok(all)
     }

@@ -6,6 +6,7 @@ use crate::client;
 use crate::costs::ProgramStats;
 use crate::entitle::Teller;
 use crate::faults;
+use crate::homes::Finder;
 use crate::options::{Bare, Options};
 use crate::output::Stdout;
 use crate::preflight;
@@ -70,7 +71,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             replace::take_over()?;
         }
         scheduler.attach(&options)?;
-        let exit = serve(&mut scheduler, &options, stop, &mut previous, teller(options.stretch))?;
+        let exit = serve(&mut scheduler, &options, stop, &mut previous)?;
         options.settings = scheduler.settings().clone();
         if scheduler.outdated() {
             log::info!("kvm was loaded: loading again");
@@ -86,16 +87,28 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     }
 }
 
-/// Who tells guests what they could have; without a socket for it the scheduler is as good.
-fn teller(stretch: f64) -> Option<Teller> {
-    Teller::new(stretch).inspect_err(|e| log::warn!("guests are told nothing: {e:#}")).ok()
+/// What the loader does now and then. The scheduler is as good without: what fails once is left off.
+struct Chores {
+    teller: Option<Teller>,
+    finder: Option<Finder>,
 }
 
-/// Tells guests, if it is time. If that fails once, it is left off: it is not what the scheduler is there for.
-fn tell(teller: &mut Option<Teller>, scheduler: &Scheduler) {
-    if let Some(Err(e)) = teller.as_mut().map(|teller| teller.look(scheduler)) {
-        log::warn!("guests are told nothing any more: {e:#}");
-        *teller = None;
+impl Chores {
+    fn new(scheduler: &Scheduler, stretch: f64) -> Chores {
+        let teller = Teller::new(stretch).inspect_err(|e| log::warn!("guests are told nothing: {e:#}"));
+        Chores { teller: teller.ok(), finder: Some(Finder::new(scheduler, stretch)) }
+    }
+
+    /// Does what is due.
+    fn look(&mut self, scheduler: &mut Scheduler) {
+        if let Some(Err(e)) = self.teller.as_mut().map(|teller| teller.look(scheduler)) {
+            log::warn!("guests are told nothing any more: {e:#}");
+            self.teller = None;
+        }
+        if let Some(Err(e)) = self.finder.as_mut().map(|finder| finder.look(scheduler)) {
+            log::warn!("VMs stay in the LLCs where they are: {e:#}");
+            self.finder = None;
+        }
     }
 }
 
@@ -105,11 +118,11 @@ fn serve(
     options: &Options,
     stop: &Arc<AtomicBool>,
     total: &mut HostStats,
-    mut teller: Option<Teller>,
 ) -> Result<UserExitInfo> {
     let server = StatsServer::<Request, HostStats>::new(stats_server_data()).launch();
     // Without a server the scheduler is as good; another user of the socket must not stop it.
     let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
+    let mut chores = Chores::new(scheduler, options.stretch);
     let mut shown = HostStats::default();
     let mut due = Instant::now();
     while !stop.load(Ordering::Relaxed) && !scheduler.ended() && !scheduler.outdated() {
@@ -133,7 +146,7 @@ fn serve(
             }
             None => std::thread::sleep(POLL),
         }
-        tell(&mut teller, scheduler);
+        chores.look(scheduler);
         if let Some(seconds) = options.stats
             && due.elapsed() >= duration(seconds)
         {
@@ -153,14 +166,16 @@ fn hold(options: &Options) -> Result<()> {
     let mut scheduler = Scheduler::load(Mode::Host, options, &mut object)?;
     let mut last = scheduler.stats()?;
     let lines = lines();
-    let mut told = None;
+    let mut chores: Option<Chores> = None;
     writeln!(Stdout, "{{}}")?;
     loop {
         let line = match lines.recv_timeout(POLL) {
             Ok(line) => line,
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
             Err(RecvTimeoutError::Timeout) => {
-                tell(&mut told, &scheduler);
+                if let Some(chores) = &mut chores {
+                    chores.look(&mut scheduler);
+                }
                 continue;
             }
         };
@@ -172,11 +187,11 @@ fn hold(options: &Options) -> Result<()> {
                 scheduler.forget_end()?;
                 last = scheduler.stats()?;
                 scheduler.attach(&now)?;
-                told = teller(options.stretch);
+                chores = Some(Chores::new(&scheduler, options.stretch));
                 "{}".to_string()
             }
             ("detach", _) => {
-                told = None;
+                chores = None;
                 serde_json::to_string(&scheduler.detach()?.since(&last))?
             }
             _ => bail!("{line:?} is neither `attach ARGUMENTS` nor `detach`"),

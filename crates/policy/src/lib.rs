@@ -26,6 +26,7 @@ macro_rules! pure {
 }
 
 pub mod entitle;
+pub mod home;
 pub mod quota;
 pub mod rates;
 pub mod relations;

@@ -86,6 +86,21 @@ u64 tun_booked(u32 tgid, u32 *entries)
 	return sum;
 }
 
+/* The VM at a place, as the loader reads it: its process, 0 if it does not live; its vCPUs; and ns
+ * that they have run and waited. */
+u32 tun_vm_at(u32 place, u32 *alive, u64 *wanted_ns)
+{
+	struct vm_ctx *vmc = place < vms_used ? bpf_map_lookup_elem(&vms, &place) : (void *)0;
+	u32 vcpu;
+
+	*wanted_ns = 0;
+	*alive = vmc ? vmc->at.alive : 0;
+	for (vcpu = 1; *alive && vcpu <= vcpus_used && vcpu <= OVB_MAX_ALL_VCPUS; vcpu++)
+		if (vcpu_at(vcpu)->stats.vm == place + 1 && vcpu_at(vcpu)->stats.alive)
+			*wanted_ns += vcpu_at(vcpu)->stats.run_ns + vcpu_at(vcpu)->stats.queued_ns;
+	return *alive ? vmc->at.pid : 0;
+}
+
 /* A counter of the VM of a process, by its place in struct ovb_vm_stats. */
 u64 tun_vm_counter(u32 tgid, u32 word)
 {

@@ -193,6 +193,7 @@ pub(crate) fn report(world: &mut World) -> Report {
         findings: world.findings.clone(),
         events,
         switches,
+        llc_moves: world.llc_moves,
         digest: world.trace.digest(),
         costs: world.model.costs(),
     }

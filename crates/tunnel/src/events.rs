@@ -50,12 +50,20 @@ impl World {
                 self.push(self.now + 1_000_000, Event::Check);
                 self.check();
             }
+            Event::FindHomes => {
+                self.push(self.now + self.host.homes_ns, Event::FindHomes);
+                let found = self.model.residents().map(|vms| self.homes.look(self.now, &vms));
+                for (place, home) in found.unwrap_or_default() {
+                    let _ = self.model.set::<u32>("vm_homes", place as usize, home);
+                }
+            }
             Event::WindowBegins => {
                 for cpu in 0..self.host.cpus {
                     self.book(cpu);
                 }
                 self.window_from = self.now;
                 self.switches = 0;
+                self.llc_moves = 0;
                 for task in &mut self.tasks {
                     task.ran_before = task.ran;
                     task.latencies.clear();
@@ -285,7 +293,11 @@ impl World {
         if next == NONE {
             return;
         }
+        let size = self.host.cpus.div_ceil(self.host.llcs);
         let entry = &mut self.tasks[next as usize];
+        if matches!(entry.spec.kind, Kind::Vcpu(..)) && entry.cpu / size != cpu / size {
+            self.llc_moves += 1;
+        }
         if entry.on_cpu {
             self.findings
                 .add("twice", || format!("{} runs on CPUs {} and {cpu}", entry.spec.name, entry.cpu));

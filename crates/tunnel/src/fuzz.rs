@@ -143,6 +143,8 @@ pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<Wor
             booked: false,
             ..Bounds::default()
         },
+        // A look at the start, and another one.
+        homes_ns: 50 * MS,
         object: object.map(<[u8]>::to_vec),
         traced,
         ..Host::default()

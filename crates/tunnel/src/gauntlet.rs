@@ -48,6 +48,8 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "pushed away", play: pushed_away },
     Trial { name: "four LLCs", play: four_llcs },
     Trial { name: "two LLCs", play: two_llcs },
+    Trial { name: "homes", play: homes },
+    Trial { name: "VMs larger than an LLC", play: larger_than_an_llc },
     Trial { name: "an idle LLC", play: idle_llc },
     Trial { name: "pools in an LLC", play: small_pools },
     Trial { name: "long alone", play: long_alone },
@@ -443,6 +445,32 @@ fn two_llcs(object: Option<Vec<u8>>) -> Result<Report> {
             .findings
             .add("moves", || format!("{moves} moves between LLCs in half a second; the bound is 50"));
     }
+    Ok(report)
+}
+
+/// Each VM of four has the room that it needs in one of two LLCs, and stays there.
+fn homes(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { cpus: 8, llcs: 2, ..Host::default() })?;
+    for i in 0..4 {
+        setup.vm(&format!("vm{i}"), 4, [Pattern::Lock, Pattern::Compute][i % 2], |_| {});
+    }
+    let mut report = setup.run(200, 1200);
+    least_units(&mut report, "vm0", 2970.0);
+    if report.llc_moves > 50 {
+        let moves = report.llc_moves;
+        report.findings.add("moves", || format!("{moves} moves between LLCs in a second; the bound is 50"));
+    }
+    Ok(report)
+}
+
+/// Who spins goes on with a sibling wherever it is queued.
+fn larger_than_an_llc(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { cpus: 8, llcs: 4, bounds: shares(0.05), ..Host::default() })?;
+    for i in 0..4 {
+        setup.vm(&format!("vm{i}"), 4, Pattern::Barrier, |_| {});
+    }
+    let mut report = setup.run(200, 1200);
+    least_units(&mut report, "vm", 370.0);
     Ok(report)
 }
 

@@ -60,6 +60,8 @@ pub struct Host {
     pub starve: u32,
     /// So many timers cannot be had for want of memory, from the start on.
     pub no_timers: u32,
+    /// How often homes of VMs are found, ns; the first time after a fiftieth of it.
+    pub homes_ns: u64,
     /// The object to load instead of the crate's own.
     pub object: Option<Vec<u8>>,
 }
@@ -83,6 +85,7 @@ impl Default for Host {
             bounds: Bounds::default(),
             traced: 0..0,
             set: Vec::new(),
+            homes_ns: 500 * 1_000_000,
             starve: 0,
             no_timers: 0,
             object: None,

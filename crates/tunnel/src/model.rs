@@ -4,6 +4,7 @@
 
 use anyhow::{Context, Result, bail};
 use libloading::Library;
+use overbook_policy::home::Resident;
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, c_char, c_int, c_ulong, c_void};
 use std::io::Write;
@@ -280,6 +281,7 @@ functions! {
     need_resched(u32) -> bool;
     curr(u32) -> u32;
     booked(u32, *mut u32) -> u64;
+    vm_at(u32, *mut u32, *mut u64) -> u32;
     vm_counter(u32, u32) -> u64;
     marks(u32) -> u32;
     boosts(u32, u32) -> u64;
@@ -427,6 +429,20 @@ impl Model {
                 writes: raw.writes,
             })
             .collect()
+    }
+
+    /// The VMs that live, as the loader reads them.
+    pub fn residents(&self) -> Result<Vec<Resident>> {
+        let (mut all, used) = (Vec::new(), self.get::<u32>("vms_used", 0)?);
+        for place in 0..used {
+            let (mut vcpus, mut wanted_ns) = (0, 0);
+            // SAFETY: as in `pass!`.
+            let pid = unsafe { (self.functions.vm_at)(place, &mut vcpus, &mut wanted_ns) };
+            if pid != 0 {
+                all.push(Resident { place, pid, vcpus, wanted_ns });
+            }
+        }
+        Ok(all)
     }
 
     /// What the scheduler has booked as run by the VM of a process, and in how many of its entries.

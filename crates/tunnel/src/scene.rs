@@ -197,6 +197,7 @@ fn host(scenario: &Scenario, options: &Options, variant: Option<&Variant>) -> Re
             booked: base.bounds.booked,
         },
         traced: options.traced.clone(),
+        homes_ns: (base.homes_ns as f64 * scenario.host.dilation) as u64,
         ..base
     })
 }

@@ -63,8 +63,12 @@ pub fn table(scene: &Scene, report: &Report) -> String {
 /// One line on the host as a whole.
 pub fn summary(report: &Report) -> String {
     let seconds = report.window_ns as f64 / 1e9;
+    let moves = match report.llc_moves {
+        0 => String::new(),
+        moves => format!(", {:.0} of them to another LLC", moves as f64 / seconds),
+    };
     format!(
-        "{seconds:.3} s measured; {:.0} switches a second and {} events since the start; trace {:016x}",
+        "{seconds:.3} s measured; {:.0} switches a second{moves}, and {} events since the start; trace {:016x}",
         report.switches as f64 / seconds,
         report.events,
         report.digest
@@ -87,7 +91,7 @@ pub fn json(report: &Report) -> Value {
         })
     });
     json!({
-        "window_ns": report.window_ns, "switches": report.switches, "events": report.events,
+        "window_ns": report.window_ns, "switches": report.switches, "llc_moves": report.llc_moves, "events": report.events,
         "digest": format!("{:016x}", report.digest), "findings": report.findings.lines(),
         "vms": vms.collect::<Vec<_>>(), "tasks": tasks.collect::<Vec<_>>(),
     })

@@ -12,6 +12,7 @@ use crate::model::{Cost, CpuMask, GroupRef, MASK_WORDS, Model, NONE, OBJECT, OUT
 use crate::ops::{Interrupted, Op, Runner};
 use crate::trace::Trace;
 use anyhow::{Result, bail};
+use overbook_policy::home::Homes;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
@@ -77,6 +78,7 @@ pub(crate) enum Event {
     Stopper(u32, u32),
     Change(usize),
     Check,
+    FindHomes,
     WindowBegins,
 }
 
@@ -95,6 +97,8 @@ pub struct Report {
     pub events: u64,
     /// Switches from one task to another in the window.
     pub switches: u64,
+    /// vCPUs that came to another LLC than they ran on last, in the window.
+    pub llc_moves: u64,
     /// Digest of the trace.
     pub digest: u64,
     /// Costs by callback, if they were counted.
@@ -156,6 +160,9 @@ pub struct World {
     pub trace: Trace,
     pub(crate) events: u64,
     pub(crate) switches: u64,
+    /// vCPUs that came to another LLC than they ran on last, in the window.
+    pub(crate) llc_moves: u64,
+    pub(crate) homes: Homes,
     pub(crate) window_from: u64,
     next_pid: u32,
     pub(crate) ended: bool,
@@ -192,11 +199,13 @@ impl World {
         let (llc_size, node_size) = (host.cpus.div_ceil(host.llcs), host.cpus.div_ceil(host.nodes.max(1)));
         model.set::<u32>("nr_cpus", 0, host.cpus)?;
         model.set::<u32>("nr_llcs", 0, host.llcs)?;
+        let size = |llc: u32| llc_size.min(host.cpus - llc * llc_size);
+        let sizes: Vec<u32> = (0..host.cpus.div_ceil(llc_size)).map(size).collect();
         for cpu in 0..host.cpus {
             let llc = cpu / llc_size;
-            let size = llc_size.min(host.cpus - llc * llc_size);
             model.set::<u32>("cpu_llc", cpu as usize, llc)?;
-            model.set::<u32>("llc_cpus", llc as usize, size)?;
+            model.set::<u32>("llc_cpus", llc as usize, size(llc))?;
+            model.set::<u32>("llc_first", llc as usize, llc * llc_size)?;
             model.set::<u32>("llc_node", llc as usize, cpu / node_size)?;
             model.topology(cpu, cpu - cpu % host.smt.max(1), llc * llc_size, cpu - cpu % node_size);
         }
@@ -238,6 +247,8 @@ impl World {
             trace: Trace::new(host.traced.clone()),
             events: 0,
             switches: 0,
+            llc_moves: 0,
+            homes: Homes::new(&sizes),
             window_from: 0,
             next_pid: 100,
             ended: false,
@@ -262,6 +273,10 @@ impl World {
             world.push(first, Event::Tick(cpu));
         }
         world.push(1_000_000, Event::Check);
+        // As the loader does where there are several; a guest has no VMs.
+        if world.host.llcs > 1 && !guest {
+            world.push(world.host.homes_ns / 50, Event::FindHomes);
+        }
         Ok(world)
     }
 

@@ -54,10 +54,11 @@ static u32 next_of_tier(const struct vm_ctx *vmc, u32 tier, u32 from)
 	return OVB_MAX_VCPUS;
 }
 
-/* Takes a thread to this CPU if it is queued where this CPU looks. Whether it may run here is asked
- * when the iterator is there: a task whose affinity changes after that is queued anew, and then the
- * kernel does not move it. Asked before, such a change would end the scheduler. */
-static bool take_thread(u32 pid, s32 cpu)
+/* Takes a thread to this CPU if it is queued where this CPU looks, or far from it. Whether it may
+ * run here is asked when the iterator is there: a task whose affinity changes after that is queued
+ * anew, and then the kernel does not move it. Asked before, such a change would end the scheduler.
+ */
+static bool take_thread(u32 pid, s32 cpu, bool far)
 {
 	struct task_struct *p = bpf_task_from_pid(pid);
 	struct bpf_iter_scx_dsq it;
@@ -68,8 +69,8 @@ static bool take_thread(u32 pid, s32 cpu)
 		return false;
 	taskc = task_ctx(p);
 	if (taskc && taskc->queued_since &&
-	    (taskc->dsq == llc_dsq(llc_of(cpu)) || taskc->dsq == cpu_dsq(cpu) ||
-	     is_pool_dsq(taskc->dsq))) {
+	    (taskc->dsq == llc_dsq(llc_of(cpu)) || (far && taskc->dsq < OVB_MAX_LLCS) ||
+	     taskc->dsq == cpu_dsq(cpu) || is_pool_dsq(taskc->dsq))) {
 		if (!bpf_iter_scx_dsq_new(&it, taskc->dsq, 0) && may_run_on(p, cpu))
 			taken = move_here(&it, p);
 		bpf_iter_scx_dsq_destroy(&it);
@@ -92,9 +93,9 @@ static void look_for_interrupt(struct vm_ctx *vmc, u32 id)
 	bpf_task_release(p);
 }
 
-/* Moves the best of a VM's vCPUs to this CPU, if it is of that tier at least. Returns its id plus
- * one, 0 for none. */
-__noinline u32 run_best(u32 vm, u32 least)
+/* Moves the best of a VM's vCPUs to this CPU, from other LLCs too if a sibling waits for it, or if
+ * this CPU has nobody else of the VM to go on with. Returns its id plus one, 0 for none. */
+__noinline u32 run_best(u32 vm, u32 goes_on)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);
 	s32 cpu = bpf_get_smp_processor_id();
@@ -105,14 +106,15 @@ __noinline u32 run_best(u32 vm, u32 least)
 	if (!sends_seen && relations)
 		look_for_interrupt(vmc, vmc->next);
 	tier = best_tier(vmc);
-	if (tier < least)
+	if (tier < OVB_TIER_CHAINED)
 		return 0;
 	id = vmc->next;
 	for (i = 0; i < TRIES; i++) {
 		id = next_of_tier(vmc, tier, bounded(id, OVB_MAX_VCPUS));
 		if (id >= OVB_MAX_VCPUS)
 			return 0;
-		if (take_thread(vmc->pids[bounded(id, OVB_MAX_VCPUS)], cpu)) {
+		if (take_thread(vmc->pids[bounded(id, OVB_MAX_VCPUS)], cpu,
+				goes_on || tier != OVB_TIER_ANY)) {
 			struct ovb_vm_stats *stats = vm_stats(vm);
 
 			barrier_var(tier);

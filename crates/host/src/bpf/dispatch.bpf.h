@@ -137,13 +137,9 @@ static bool somebody_waits(s32 cpu)
 	bpf_for (i, 0, nr_llcs)
 		if (scx_bpf_dsq_nr_queued(llc_dsq(i)) > 0)
 			return true;
-	bpf_for (i, 0, OVB_MAX_POOLS) {
-		if (!pools)
-			break;
-		if (scx_bpf_dsq_nr_queued(pool_dsq((u32)__builtin_ctzll(pools))) > 0)
+	bpf_for (i, 0, pools ? OVB_MAX_POOLS : 0)
+		if (pools >> i & 1 && scx_bpf_dsq_nr_queued(pool_dsq(i)) > 0)
 			return true;
-		pools &= pools - 1;
-	}
 	return false;
 }
 
@@ -282,19 +278,15 @@ __noinline int run_overdue(u64 dsq, u64 now)
 
 static bool run_waiter(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 {
-	u64 now = scx_bpf_now(), pools = cpuc->pools;
+	u64 now = scx_bpf_now();
 	u32 i;
 
 	if (now - cpuc->looked_at < LOOK_EVERY)
 		return false;
 	cpuc->looked_at = now;
-	bpf_for (i, 0, OVB_MAX_POOLS) {
-		if (!pools)
-			break;
-		if (run_overdue(pool_dsq((u32)__builtin_ctzll(pools)), now))
+	bpf_for (i, 0, OVB_MAX_POOLS)
+		if (cpuc->pools >> i & 1 && run_overdue(pool_dsq(i), now))
 			return true;
-		pools &= pools - 1;
-	}
 	return run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
 	       run_idle_class(llc_dsq(llc), idle_patience_ns) || run_overdue(cpu_dsq(cpu), now) ||
 	       run_overdue(llc_dsq(llc), now) || run_overdue(PARKED, now);

@@ -23,6 +23,7 @@
  *   nowhere else; and a DSQ per pool, which is a set of CPUs, of a cpuset. A CPU takes the earliest
  *   of all heads. SCHED_IDLE tasks have queues of their own, and tasks whose group has used its
  *   cpu.max are parked in another.
+ * - home: the LLC in whose queue a VM's vCPUs wait, if it fits into one (policy/home.h).
  */
 #include <scx/common.bpf.h>
 
@@ -55,6 +56,8 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 		if (!idle)
 			cpu = prev_cpu;
 	} else {
+		if (taskc)
+			prev_cpu = homeward(p, taskc, prev_cpu);
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	}
 	/* Who is not inserted here is enqueued. */
@@ -101,7 +104,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (!bound)
-		cpu = preferred_cpu(p, cpu);
+		cpu = homeward(p, taskc, preferred_cpu(p, cpu));
 	else if (!is_preferred(cpu))
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
@@ -165,7 +168,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 			return;
 		}
 		if (balance(llc, cpuc, cpuc->first_key) ||
-		    (cpuc->first_vm && run_best(cpuc->first_vm, OVB_TIER_CHAINED)) ||
+		    (cpuc->first_vm && run_best(cpuc->first_vm, false)) ||
 		    scx_bpf_dsq_move_to_local(cpuc->first_dsq, 0) ||
 		    scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
 			return;
@@ -361,16 +364,14 @@ void BPF_STRUCT_OPS(overbook_set_cpumask, struct task_struct *p, const struct cp
 s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_cgroup_init, struct cgroup *cgrp,
 			     struct scx_cgroup_init_args *args)
 {
-	u32 fresh = 0, above = 0, *place, *found;
+	u32 fresh = 0, above = 0, *place;
 	struct cgroup *parent;
 
 	if (!cgrp->level || cgrp->level > MAX_DEPTH)
 		return 0;
 	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
 	if (parent) {
-		found = bpf_cgrp_storage_get(&places_of_groups, parent, 0, 0);
-		if (found)
-			above = *found;
+		above = place_of(parent);
 		bpf_cgroup_release(parent);
 	}
 	place = bpf_cgrp_storage_get(&places_of_groups, cgrp, &fresh,
@@ -397,13 +398,13 @@ void BPF_STRUCT_OPS(overbook_cgroup_exit, struct cgroup *cgrp)
 
 void BPF_STRUCT_OPS(overbook_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 {
-	u32 *place = bpf_cgrp_storage_get(&places_of_groups, cgrp, 0, 0);
-	struct node_ctx *node = place ? node_at(*place) : NULL;
+	u32 place = place_of(cgrp);
+	struct node_ctx *node = node_at(place);
 
 	if (!node)
 		return;
 	node->weight = ovb_weight_from_cgroup(weight);
-	recount_above(*place);
+	recount_above(place);
 	/* The weights of vCPUs' groups are those of their VMs. */
 	__sync_fetch_and_add(&generation, 1);
 }
@@ -411,10 +412,7 @@ void BPF_STRUCT_OPS(overbook_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 void BPF_STRUCT_OPS(overbook_cgroup_set_bandwidth, struct cgroup *cgrp, u64 period_us, u64 quota_us,
 		    u64 burst_us)
 {
-	u32 *place = bpf_cgrp_storage_get(&places_of_groups, cgrp, 0, 0);
-
-	if (place)
-		limit(*place, period_us, quota_us, burst_us);
+	limit(place_of(cgrp), period_us, quota_us, burst_us);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)

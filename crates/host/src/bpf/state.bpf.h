@@ -26,8 +26,9 @@ const volatile u32 nr_cpus = 1;
 const volatile u32 nr_llcs = 1;
 /* LLC of every CPU, 0 to nr_llcs − 1. */
 const volatile u32 cpu_llc[OVB_MAX_CPUS];
-/* CPUs of every LLC, and its NUMA node. */
+/* CPUs of every LLC, the first of them, and its NUMA node. */
 const volatile u32 llc_cpus[OVB_MAX_LLCS];
+const volatile u32 llc_first[OVB_MAX_LLCS];
 const volatile u32 llc_node[OVB_MAX_LLCS];
 /* Some CPUs may be preferred to others (prefer.bpf.h); a host never asks. */
 const volatile bool may_prefer;
@@ -39,6 +40,9 @@ volatile u64 slice_ns = 3000000;
 volatile u64 patience_ns = 10000000000;
 /* Whether IPIs are followed to their receivers. */
 volatile u32 relations = 1;
+
+/* LLCs that are the homes of VMs (policy/home.h), plus one each; 0: none. By place in `vms`. */
+volatile u32 vm_homes[OVB_MAX_VMS];
 
 /* These may not; the lab's loader stretches them with its guests' times. */
 
@@ -240,6 +244,17 @@ static void count(u32 what)
 static u32 llc_of(s32 cpu)
 {
 	return cpu_llc[bounded((u32)cpu, OVB_MAX_CPUS)];
+}
+
+/* Where a task on `cpu` is to be queued, or to look for an idle CPU: at its VM's home. */
+static s32 homeward(const struct task_struct *p, const struct task_ctx *taskc, s32 cpu)
+{
+	u32 home = taskc->vm ? vm_homes[bounded(taskc->vm - 1, OVB_MAX_VMS)] : 0, first;
+
+	if (!home || llc_of(cpu) == home - 1)
+		return cpu;
+	first = llc_first[bounded(home - 1, OVB_MAX_LLCS)];
+	return bpf_cpumask_test_cpu(first, p->cpus_ptr) ? (s32)first : cpu;
 }
 
 /* Queue of an LLC. */

@@ -218,11 +218,19 @@ __noinline int reweigh(u32 place)
 	return 0;
 }
 
-/* Place of the group that a task is in; 0 for the root, and for a group that has none. */
+/* Place of a group; 0 for the root, and for a group that has none. */
+static u32 place_of(struct cgroup *group)
+{
+	u32 *found = bpf_cgrp_storage_get(&places_of_groups, group, 0, 0);
+
+	return found ? *found : 0;
+}
+
+/* Place of the group that a task is in. */
 __noinline u32 place_of_group(struct task_struct *p __arg_trusted)
 {
 	struct cgroup *group, *deep;
-	u32 place, *found;
+	u32 place;
 
 	group = scx_bpf_task_cgroup(p);
 	if (group && group->level > MAX_DEPTH) {
@@ -232,8 +240,7 @@ __noinline u32 place_of_group(struct task_struct *p __arg_trusted)
 	}
 	if (!group)
 		return 0;
-	found = bpf_cgrp_storage_get(&places_of_groups, group, 0, 0);
-	place = found ? *found : 0;
+	place = place_of(group);
 	bpf_cgroup_release(group);
 	return place;
 }

@@ -338,7 +338,6 @@ static u32 known_vm(u64 kvm)
 static u32 find_vm(u64 kvm, u32 pid)
 {
 	u32 vm = known_vm(kvm), place;
-	struct vm_ctx *vmc;
 
 	if (vm)
 		return vm;
@@ -350,12 +349,7 @@ static u32 find_vm(u64 kvm, u32 pid)
 		return vm;
 	/* Another vCPU was discovered at the same time, and has made the entry; or there is no
 	 * memory for it. */
-	vmc = vm_ctx(vm);
-	if (vmc) {
-		vmc->at.pid = 0;
-		vmc->at.alive = 0;
-		vmc->kvm = 0;
-	}
+	bpf_map_update_elem(&vms, &place, &blank_vm, BPF_ANY);
 	give_back(vm_in_use, OVB_MAX_VMS, place);
 	return known_vm(kvm);
 }
@@ -378,22 +372,12 @@ static void leave_vm(u32 vm, struct vm_ctx *vmc)
 	give_back(vm_in_use, OVB_MAX_VMS, vm - 1);
 }
 
-/* Takes an entry of the table of vCPUs: the one that this id had before, or a free one. Returns its
- * place plus one, 0 if there is none. */
-static u32 take_vcpu(u32 vm, struct vm_ctx *vmc, u32 id)
+/* Takes an entry of the table of vCPUs. Returns its place plus one, 0 if there is none. */
+static u32 take_vcpu(u32 vm, u32 id)
 {
-	struct vcpu_ctx *vcpuc = vcpu_ctx(vmc, id);
-	u32 place;
+	u32 place = take_place(&vcpus_used, vcpu_in_use, OVB_MAX_ALL_VCPUS);
+	struct vcpu_ctx *vcpuc = bpf_map_lookup_elem(&vcpus, &place);
 
-	if (vcpuc && vcpuc->stats.vm == vm && vcpuc->stats.id == id) {
-		place = vmc->places[bounded(id, OVB_MAX_VCPUS)] - 1;
-		vcpuc->stats.alive = 1;
-		__sync_fetch_and_or(&vcpu_in_use[bounded(place / 64, OVB_MAX_ALL_VCPUS / 64)],
-				    1ull << (place & 63));
-		return place + 1;
-	}
-	place = take_place(&vcpus_used, vcpu_in_use, OVB_MAX_ALL_VCPUS);
-	vcpuc = bpf_map_lookup_elem(&vcpus, &place);
 	if (!vcpuc)
 		return 0;
 	bpf_map_update_elem(&vcpus, &place, &blank_vcpu, BPF_ANY);
@@ -445,7 +429,7 @@ __noinline int discover(u32 pid)
 	id = BPF_CORE_READ(vcpu, vcpu_id);
 	if (id >= OVB_MAX_VCPUS)
 		goto out;
-	taskc->vcpu_place = take_vcpu(vm, vmc, id);
+	taskc->vcpu_place = take_vcpu(vm, id);
 	vcpuc = own_vcpu_ctx(taskc);
 	if (!vcpuc) {
 		full_at = now;

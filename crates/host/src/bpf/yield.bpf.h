@@ -173,9 +173,9 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 		return false;
 	id = cpuc->goes_on_with;
 	if (!id)
-		id = run_best(vm, OVB_TIER_CHAINED);
-	else if (!take_thread(vmc->pids[bounded(id - 1, OVB_MAX_VCPUS)],
-			      bpf_get_smp_processor_id()))
+		id = run_best(vm, true);
+	else if (!take_thread(vmc->pids[bounded(id - 1, OVB_MAX_VCPUS)], bpf_get_smp_processor_id(),
+			      true))
 		id = 0;
 	if (!id)
 		return false;

@@ -200,10 +200,17 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a choice from another queue",
         file: "choose.bpf.h",
-        find: "(taskc->dsq == llc_dsq(llc_of(cpu)) || taskc->dsq == cpu_dsq(cpu) ||",
+        find: "(taskc->dsq == llc_dsq(llc_of(cpu)) ||",
         put: "(1 ||",
         missed: Some("with few LLCs it is taken over there sooner or later anyway"),
     },
+    mutant(
+        "siblings in other LLCs are out of reach",
+        "choose.bpf.h",
+        "(far && taskc->dsq",
+        "(0 && taskc->dsq",
+    ),
+    mutant("nobody goes home", "state.bpf.h", "\tif (!home || llc_of(cpu)", "\tif (1 || llc_of(cpu)"),
     Mutant {
         name: "no rotation",
         file: "choose.bpf.h",
@@ -248,7 +255,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "CPUs never go on with a sibling",
         file: "yield.bpf.h",
-        find: "\t\tid = run_best(vm, OVB_TIER_CHAINED);",
+        find: "\t\tid = run_best(vm, true);",
         put: "\t\tid = 0;",
         missed: Some("the VM's turn goes on by its key nearly as well"),
     },

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `home.h`: in which LLC a VM's vCPUs wait.
+
+use crate::ffi;
+use std::collections::BTreeMap;
+
+pub use ffi::{ovb_house as House, ovb_housed as Housed};
+
+/// Parts of a CPU.
+const ONE: u32 = 10_000;
+
+impl House {
+    /// An LLC of so many CPUs.
+    pub fn new(cpus: u32) -> House {
+        House { cpus, parts: cpus * ONE, wanted: 0 }
+    }
+}
+
+/// Finds homes for VMs, at most 1,024, among LLCs, at most 64.
+pub fn find_homes(vms: &mut [Housed], llcs: &mut [House]) {
+    // SAFETY: the lengths are the slices' own, and nothing is kept.
+    unsafe { ffi::ovb_find_homes(vms.as_mut_ptr(), vms.len() as u32, llcs.as_mut_ptr(), llcs.len() as u32) }
+}
+
+/// A VM at a look, as the scheduler knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Resident {
+    /// Its place in the scheduler's table.
+    pub place: u32,
+    /// Its process.
+    pub pid: u32,
+    /// Its vCPUs that live.
+    pub vcpus: u32,
+    /// ns that they have run and waited in queues, since they are known.
+    pub wanted_ns: u64,
+}
+
+/// The homes of all VMs of a host, look by look.
+pub struct Homes {
+    llcs: Vec<House>,
+    /// By process: place, what it had wanted at the last look, home.
+    known: BTreeMap<u32, (u32, u64, u32)>,
+    /// When that was, ns.
+    at: u64,
+}
+
+impl Homes {
+    /// A host with LLCs of so many CPUs; nobody has a home.
+    pub fn new(cpus: &[u32]) -> Homes {
+        Homes { llcs: cpus.iter().map(|cpus| House::new(*cpus)).collect(), known: BTreeMap::new(), at: 0 }
+    }
+
+    /// Finds homes by what VMs have wanted since the last look, at `now` in ns: the home of every place that has
+    /// another one since, an LLC plus one or 0 for none. A VM that was not there wants all of its vCPUs' CPUs.
+    pub fn look(&mut self, now: u64, vms: &[Resident]) -> Vec<(u32, u32)> {
+        let elapsed = now.saturating_sub(self.at).max(1);
+        self.at = now;
+        let housed = |vm: &Resident| {
+            let most = u64::from(vm.vcpus * ONE);
+            match self.known.get(&vm.pid).filter(|(place, ..)| *place == vm.place) {
+                Some((_, before, home)) => {
+                    let ns = vm.wanted_ns.saturating_sub(*before).min(u64::from(vm.vcpus) * elapsed);
+                    let wants = u128::from(ns) * u128::from(ONE) / u128::from(elapsed);
+                    Housed { vcpus: vm.vcpus, wants: wants as u32, home: *home }
+                }
+                None => Housed { vcpus: vm.vcpus, wants: most as u32, home: 0 },
+            }
+        };
+        let mut homes: Vec<Housed> = vms.iter().map(housed).collect();
+        find_homes(&mut homes, &mut self.llcs);
+        let mut changed = Vec::new();
+        let mut known = BTreeMap::new();
+        for (vm, Housed { home, .. }) in vms.iter().zip(homes) {
+            let before = self.known.get(&vm.pid).filter(|(place, ..)| *place == vm.place);
+            if before.is_none_or(|(_, _, before)| *before != home) {
+                changed.push((vm.place, home));
+            }
+            known.insert(vm.pid, (vm.place, vm.wanted_ns, home));
+        }
+        self.known = known;
+        changed
+    }
+}
