@@ -11,7 +11,7 @@ mod tunnel;
 use anyhow::Context;
 use check::{Key, offset_of};
 pub use guest::{GuestLoad, GuestSpec, HostShare};
-pub use linux::{LinuxSpec, Vcpus};
+pub use linux::{LinuxSpec, Paravirtual, Vcpus};
 use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};

@@ -16,6 +16,19 @@ pub enum Vcpus {
     Each(Vec<u32>),
 }
 
+/// Which of KVM's paravirtual features guests are offered, besides its clock and steal times.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Paravirtual {
+    /// Those that QEMU offers by itself: ends of interrupts, asynchronous page faults.
+    #[default]
+    Default,
+    /// These, and wake-ups of vCPUs that wait for a lock, TLB flushes, IPIs and yields by hypercall.
+    All,
+    /// None of them.
+    None,
+}
+
 /// The `[linux]` table: guests with the host's own kernel, that share CPUs.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -23,7 +36,7 @@ pub struct LinuxSpec {
     /// 1 to 4.
     #[serde(default = "two")]
     pub guests: u32,
-    /// 1 to 8 of every guest, or a number for each.
+    /// 1 to 16 of every guest, or a number for each.
     #[serde(default = "two_vcpus")]
     pub vcpus: Vcpus,
     /// The vCPUs run on the host's first so many CPUs; what else QEMU does runs on the others. 1 to `[host] cpus` − 1.
@@ -31,6 +44,9 @@ pub struct LinuxSpec {
     /// Of each guest, in MiB, 256 to 4096.
     #[serde(default = "memory_mb")]
     pub memory_mb: u32,
+    /// See [`Paravirtual`].
+    #[serde(default)]
+    pub paravirtual: Paravirtual,
     /// A program of the lab's own host and its arguments, run again and again in every guest. Runs per second are
     /// counted.
     pub command: Vec<String>,
@@ -91,7 +107,7 @@ impl LinuxSpec {
             );
         }
         for vcpus in self.vcpus() {
-            range(&["vcpus"], vcpus, 1, 8)?;
+            range(&["vcpus"], vcpus, 1, 16)?;
         }
         if let Some(file) = self.files.iter().find(|file| file.is_relative()) {
             return mistake(&["files"], format!("{} is no path from the root", file.display()));

@@ -3,7 +3,7 @@
 
 use crate::initramfs::{FIRMWARE_DIR, INNER_INITRAMFS, INNER_KERNEL};
 use crate::protocol::{GuestAnswer, GuestCount, GuestOrder};
-use crate::scenario::LinuxSpec;
+use crate::scenario::{LinuxSpec, Paravirtual};
 use crate::task::now_ns;
 use anyhow::{Context, Result, bail};
 use nix::sched::{CpuSet, sched_setaffinity};
@@ -33,6 +33,20 @@ const MACHINE: &str = "microvm,pit=off,pic=off,rtc=off";
 const COMMAND_LINE: &str = "console=ttyS0 quiet noautogroup reboot=t panic=-1 noxsave mitigations=off \
      random.trust_cpu=on cryptomgr.notests initcall_blacklist=load_system_certificate_list,jent_mod_init";
 
+/// What QEMU offers by itself of KVM's paravirtual features, and what it does not.
+const OFFERED: [&str; 2] = ["kvm-pv-eoi", "kvm-asyncpf"];
+const NOT_OFFERED: [&str; 4] = ["kvm-pv-unhalt", "kvm-pv-tlb-flush", "kvm-pv-ipi", "kvm-pv-sched-yield"];
+
+/// The guest's CPU.
+fn cpu(paravirtual: Paravirtual) -> String {
+    let (sign, features): (_, &[&str]) = match paravirtual {
+        Paravirtual::Default => return CPU.into(),
+        Paravirtual::All => ('+', &NOT_OFFERED),
+        Paravirtual::None => ('-', &OFFERED),
+    };
+    features.iter().fold(CPU.to_string(), |cpu, feature| format!("{cpu},{sign}{feature}"))
+}
+
 /// A running guest. Dropping it kills it.
 pub struct LinuxVm {
     /// Name in tables.
@@ -57,7 +71,7 @@ impl LinuxVm {
         let mut command = Command::new(format!("/bin/{PROGRAM}"));
         command
             .args(["-L", &format!("/{FIRMWARE_DIR}"), "-nodefaults", "-no-user-config", "-display", "none"])
-            .args(["-no-reboot", "-accel", "kvm", "-cpu", CPU, "-M", MACHINE])
+            .args(["-no-reboot", "-accel", "kvm", "-cpu", &cpu(spec.paravirtual), "-M", MACHINE])
             .args(["-name", &format!("guest={name},debug-threads=on")])
             .args(["-smp", &vcpus.to_string(), "-m", &spec.memory_mb.to_string()])
             .args(["-kernel", &format!("/{INNER_KERNEL}"), "-initrd", &format!("/{INNER_INITRAMFS}")])
