@@ -61,12 +61,14 @@ pub fn run(
     } else {
         Vec::new()
     };
-    let total = scenario.measure.repetitions * (scenario.variants.len() + bounds.len()) as u32;
-    let mut done = 0;
-    let mut points: Vec<bound::Points> = bounds.iter().map(|_| bound::Points::default()).collect();
     let mut overbook = scheduler::Scheduler::new(if scenario.guest.is_some() { "guest" } else { "host" });
     let start = |spec| linux::Fleet::start(spec, scenario, &host.cpus, say);
     let mut fleet = scenario.linux.as_ref().map(start).transpose()?;
+    let alone = fleet.as_ref().filter(|_| scenario.measure.bound).map_or(Vec::new(), linux::Fleet::distinct);
+    let nr_points = bounds.len() + alone.len();
+    let mut points: Vec<bound::Points> = (0..nr_points).map(|_| bound::Points::default()).collect();
+    let total = scenario.measure.repetitions * (scenario.variants.len() + nr_points) as u32;
+    let mut done = 0;
     for repetition in 0..scenario.measure.repetitions {
         let run_seed = seed.wrapping_mul(1_000_003).wrapping_add(repetition.into());
         // Rotated, so that no variant always runs first.
@@ -116,8 +118,21 @@ pub fn run(
             done += 1;
             say(Event::Progress(done, total))?;
         }
+        for (nth, points) in alone.iter().zip(&mut points) {
+            // Under the baseline, as all bounds are.
+            let Some(fleet) = &mut fleet else { continue };
+            let tuning = tuning::apply(&scenario.variants[0], scenario.host.dilation, host.default_slice_ns)?;
+            points.add_guest(&fleet.alone(scenario, *nth)?);
+            drop(tuning);
+            done += 1;
+            say(Event::Progress(done, total))?;
+        }
     }
-    say(Event::Bounds(bound::conclude(scenario, host, &bounds, &points)))
+    let found = match &fleet {
+        Some(fleet) => fleet.bounds(&points),
+        None => bound::conclude(scenario, host, &bounds, &points),
+    };
+    say(Event::Bounds(found))
 }
 
 /// Shows that KVM runs a guest that computes and one that spins and sends IPIs.

@@ -3,6 +3,7 @@
 
 mod machines;
 mod results;
+mod tables;
 
 use crate::variants;
 use anyhow::{Context, Result, bail};
@@ -17,6 +18,7 @@ use overbook_lab::run::{self, Order};
 use overbook_lab::shape::SHAPES;
 use overbook_lab::trial;
 use overbook_report::format::signed;
+use overbook_report::markdown::Kind;
 use overbook_report::schema::Report;
 use overbook_report::table::Shown;
 use overbook_report::{compare, json, markdown, summary, table};
@@ -65,6 +67,15 @@ pub enum Lab {
         /// As a table for documents
         #[arg(long)]
         markdown: bool,
+    },
+    /// Write the tables of documents anew, from the results that they name in comments
+    Tables {
+        /// Markdown files
+        #[arg(required = true)]
+        documents: Vec<PathBuf>,
+        /// Change nothing; fail if a table is not what its results say
+        #[arg(long)]
+        check: bool,
     },
     /// Compare the medians of two JSON reports
     Compare {
@@ -256,6 +267,7 @@ impl Lab {
             Lab::Kernels { fetch } => machines::kernels(&fetch),
             Lab::Emulator { build } => machines::emulator(build),
             Lab::Show { reports, markdown: as_markdown } => show_again(&reports, as_markdown, verbose),
+            Lab::Tables { documents, check } => tables::write(&documents, check),
             Lab::Compare { a, b, within } => compare_files(&a, &b, within),
         }
     }
@@ -273,7 +285,7 @@ fn show_again(files: &[PathBuf], as_markdown: bool, verbose: bool) -> Result<()>
     let reports = files.iter().map(|file| json::read(file)).collect::<Result<Vec<Report>>>()?;
     let reports: Vec<&Report> = reports.iter().collect();
     if as_markdown {
-        return Ok(write!(Stdout, "{}", markdown::table(&reports))?);
+        return Ok(write!(Stdout, "{}", markdown::table(Kind::Work, &reports))?);
     }
     if verbose {
         reports.iter().try_for_each(|report| show(&table::render(report, true)))?;

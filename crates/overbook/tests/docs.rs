@@ -150,6 +150,14 @@ fn the_docs_agree_on_the_disk_that_it_takes() {
     assert_eq!(disk(&readme), disk(&install), "README.md and docs/install.md");
 }
 
+/// Tables are what `overbook lab tables` makes of the results that are checked in.
+#[test]
+fn tables_are_what_their_results_say() {
+    let (fine, said) = overbook(&["lab", "tables", "--check", "docs/results.md"], &root());
+    assert!(fine, "{said}");
+    assert!(!said.contains(": 0 tables"), "{said}");
+}
+
 /// The README's figures are those of the files that are checked in with it, and one command prints them.
 #[test]
 fn figures_of_the_readme_are_those_of_its_files() {

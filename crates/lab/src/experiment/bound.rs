@@ -3,7 +3,7 @@
 
 use super::{Guest, Host, entitlements};
 use crate::scenario::{Scenario, Vm};
-use overbook_report::schema::{BoundPoint, Run, VmBound};
+use overbook_report::schema::{BoundPoint, Run, VmBound, VmResult};
 use overbook_report::stats::median;
 use overbook_vmm::{Load, Pattern};
 
@@ -55,6 +55,32 @@ impl Points {
             vm.vcpus.iter().map(|vcpu| vcpu.run_ns.saturating_sub(waited_ns(vcpu)) as f64).sum();
         self.cpu_ns_per_unit.push(useful / vm.work as f64);
     }
+
+    /// Adds what a Linux guest did alone. What of its time it spent waiting nobody can tell.
+    pub fn add_guest(&mut self, vm: &VmResult) {
+        if vm.rate > 0.0 {
+            self.rates.push(vm.rate);
+            self.cpu_ns_per_unit.push(vm.cpus_used * 1e9 / vm.rate);
+        }
+    }
+
+    /// The bound of a VM of so many vCPUs with such a share; `None` if it never did anything alone.
+    pub fn bound(&self, name: &str, vcpus: u32, share_cpus: f64) -> Option<VmBound> {
+        if self.rates.is_empty() {
+            return None;
+        }
+        let serial = median(&self.rates);
+        let cpu_ns_per_unit = median(&self.cpu_ns_per_unit);
+        let by_cpu = share_cpus * 1e9 / cpu_ns_per_unit;
+        Some(VmBound {
+            vm: name.into(),
+            share_cpus,
+            points: vec![BoundPoint { cpus: vcpus, rates: self.rates.clone() }],
+            cpu_ns_per_unit,
+            limited_by: if serial <= by_cpu { "serial" } else { "cpu" }.into(),
+            rate: serial.min(by_cpu),
+        })
+    }
 }
 
 /// Time spent waiting, from the middle of each bucket.
@@ -67,20 +93,8 @@ pub fn conclude(scenario: &Scenario, host: &Host, specs: &[Spec], points: &[Poin
     let shares = entitlements(scenario, host.cpus.len() as f64);
     let mut bounds = Vec::new();
     for ((name, vm), share_cpus) in scenario.each_vm().zip(shares) {
-        let found =
-            specs.iter().zip(points).find(|(spec, points)| spec.is_of(vm) && !points.rates.is_empty());
-        let Some((_, points)) = found else { continue };
-        let serial = median(&points.rates);
-        let cpu_ns_per_unit = median(&points.cpu_ns_per_unit);
-        let by_cpu = share_cpus * 1e9 / cpu_ns_per_unit;
-        bounds.push(VmBound {
-            vm: name,
-            share_cpus,
-            points: vec![BoundPoint { cpus: vm.vcpus, rates: points.rates.clone() }],
-            cpu_ns_per_unit,
-            limited_by: if serial <= by_cpu { "serial" } else { "cpu" }.into(),
-            rate: serial.min(by_cpu),
-        });
+        let found = specs.iter().zip(points).find(|(spec, _)| spec.is_of(vm));
+        bounds.extend(found.and_then(|(_, points)| points.bound(&name, vm.vcpus, share_cpus)));
     }
     bounds
 }

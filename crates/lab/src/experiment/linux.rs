@@ -3,13 +3,15 @@
 
 mod qemu;
 
+use super::bound::Points;
 use super::cgroup::{Groups, Member};
 use crate::protocol::{Event, GuestCount, GuestOrder};
 use crate::scenario::{Cgroups, LinuxSpec, Scenario, Variant};
 use crate::task::{self, TaskCounts, now_ns};
 use anyhow::Result;
-use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmResult};
+use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmBound, VmResult};
 use qemu::LinuxVm;
+use std::ops::Range;
 use std::thread::sleep;
 use std::time::Duration;
 
@@ -83,7 +85,38 @@ impl Fleet {
         };
         let arguments = variant.guest.clone().unwrap_or_default();
         order(&mut self.vms[..cooperate], &GuestOrder::Attach(arguments))?;
-        order(&mut self.vms, &GuestOrder::Work)?;
+        let run = self.measure(scenario, 0..self.vms.len())?;
+        order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
+        Ok(run)
+    }
+
+    /// What a guest does while the others rest.
+    ///
+    /// # Errors
+    /// As [`Fleet::run_once`].
+    pub fn alone(&mut self, scenario: &Scenario, nth: usize) -> Result<VmResult> {
+        Ok(self.measure(scenario, nth..nth + 1)?.vms.swap_remove(nth))
+    }
+
+    /// Places of guests no two of which are alike.
+    pub fn distinct(&self) -> Vec<usize> {
+        let vcpus = self.spec.vcpus();
+        (0..vcpus.len()).filter(|nth| !vcpus[..*nth].contains(&vcpus[*nth])).collect()
+    }
+
+    /// The bound of every guest, from what those of [`Fleet::distinct`] did alone.
+    pub fn bounds(&self, points: &[Points]) -> Vec<VmBound> {
+        let (vcpus, distinct) = (self.spec.vcpus(), self.distinct());
+        let of = |nth: usize| {
+            let like = distinct.iter().position(|like| vcpus[*like] == vcpus[nth])?;
+            points.get(like)?.bound(&self.vms[nth].name, vcpus[nth], self.entitled_cpus[nth])
+        };
+        (0..self.vms.len()).filter_map(of).collect()
+    }
+
+    /// These guests work, and a window is measured.
+    fn measure(&mut self, scenario: &Scenario, who: Range<usize>) -> Result<Run> {
+        order(&mut self.vms[who.clone()], &GuestOrder::Work)?;
         // The controller should not wait behind QEMU's other threads.
         let _ = task::set_policy(libc::SCHED_FIFO, 1);
         sleep(Duration::from_secs_f64(scenario.measure.settle_seconds * scenario.host.dilation));
@@ -91,8 +124,7 @@ impl Fleet {
         sleep(Duration::from_secs_f64(scenario.measure.seconds * scenario.host.dilation));
         let after = self.sample()?;
         let _ = task::set_policy(libc::SCHED_OTHER, 0);
-        order(&mut self.vms, &GuestOrder::Rest)?;
-        order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
+        order(&mut self.vms[who], &GuestOrder::Rest)?;
         Ok(self.difference(&before, &after))
     }
 

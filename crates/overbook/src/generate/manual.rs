@@ -113,6 +113,10 @@ pub fn examples(page: &str) -> &'static [Example] {
                 "overbook lab show --markdown lab-results/lock-2to1.json lab-results/ipi-2to1.json",
             ),
         ],
+        "overbook-lab-tables" => &[
+            ("Write the tables of a page anew", "overbook lab tables docs/results.md"),
+            ("Look whether they are what their results say", "overbook lab tables --check docs/results.md"),
+        ],
         "overbook-tunnel" | "overbook-tunnel-run" => &[(
             "256 CPUs and 2,000 vCPUs, with a picture of who ran where",
             "overbook tunnel run /usr/share/overbook/scenarios/tunnel/large.toml --picture large.svg",

@@ -185,6 +185,30 @@ fn contention_is_seen_by_the_counters() {
     assert!((0.3..1.05).contains(&share), "{share} of the bound");
 }
 
+/// Linux guests without paravirtual help: they come up, spin, exit by the window, are
+/// served by the scheduler's yields, and finish. Without the emulator's patches none of this happens.
+#[test]
+fn a_linux_guest_spins_and_is_served() {
+    let dir = TempDir::new().unwrap();
+    let body = "[host]\ncpus = 3\nmemory_mb = 2560\n[measure]\nseconds = 0.6\nsettle_seconds = 0.3\nrepetitions = 1\n\
+        [linux]\nguests = 2\nvcpus = 4\ncpus = 2\nparavirtual = \"none\"\n\
+        command = [\"hackbench\", \"-g\", \"1\", \"-f\", \"2\", \"-l\", \"100\"]\n\
+        [[variant]]\nname = \"host\"\nabout = \"ours\"\noverbook = []\n";
+    let file = write(&dir, "linux.toml", body);
+    for kernel in ["6.18", overbook_kernels::NEWEST] {
+        let report = run(&file, &["--kernel", kernel]);
+        assert_eq!(summary::failed(&report), Vec::<String>::new());
+        for name in ["linux1", "linux2"] {
+            assert!(vm(&report, "host", name).work > 0, "{name} did nothing on {kernel}");
+            assert!(report.bounds.iter().any(|bound| bound.vm == name && bound.rate > 0.0), "{name}");
+        }
+        let counted = |what: &str| report.runs[0].extra[&format!("overbook: VMs {what}")];
+        for what in ["asked", "delivered"] {
+            assert!(counted(what) > 0.0, "no yield was {what} on {kernel}");
+        }
+    }
+}
+
 /// A scenario that computes for so many seconds.
 fn computing(dir: &TempDir, name: &str, seconds: f64) -> PathBuf {
     let measure = format!("[measure]\nseconds = {seconds}\nrepetitions = 1\nbound = false\n");

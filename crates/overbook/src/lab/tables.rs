@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Tables of documents, written from the results that they name.
+//!
+//! A comment says which: `<!-- table KIND: FILE… -->`, with files relative to the document. What follows is ours, up to
+//! `<!-- end of table -->`.
+
+use anyhow::{Context, Result, bail};
+use overbook_host::output::Stdout;
+use overbook_report::json;
+use overbook_report::markdown::{self, Kind};
+use overbook_report::schema::Report;
+use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const BEGIN: &str = "<!-- table ";
+const END: &str = "<!-- end of table -->";
+
+/// Writes the tables of documents anew; or only says which are not what their results say, and fails.
+pub fn write(documents: &[PathBuf], only_check: bool) -> Result<()> {
+    let mut stale = Vec::new();
+    for document in documents {
+        let text =
+            fs::read_to_string(document).with_context(|| format!("cannot read {}", document.display()))?;
+        let folder = document.parent().unwrap_or(Path::new(""));
+        let (fresh, tables) = renewed(&text, folder).with_context(|| format!("in {}", document.display()))?;
+        if fresh != text {
+            if !only_check {
+                fs::write(document, &fresh)
+                    .with_context(|| format!("cannot write {}", document.display()))?;
+            }
+            stale.push(document.display().to_string());
+        }
+        writeln!(Stdout, "{}: {tables} tables", document.display())?;
+    }
+    if only_check && !stale.is_empty() {
+        bail!(
+            "the tables of {} are not what their results say: run `overbook lab tables` with these files",
+            stale.join(" and ")
+        );
+    }
+    Ok(())
+}
+
+/// A document with its tables made anew, and how many there are.
+fn renewed(text: &str, folder: &Path) -> Result<(String, usize)> {
+    let (mut fresh, mut rest, mut tables) = (String::new(), text, 0);
+    while let Some(at) = rest.find(BEGIN) {
+        let (before, from) = rest.split_at(at);
+        let (order, after) = from
+            .split_once("-->")
+            .with_context(|| format!("`{}` has no end", from.lines().next().unwrap_or_default()))?;
+        let (_, after) = after.split_once(END).with_context(|| format!("no `{END}` follows `{order}-->`"))?;
+        fresh += before;
+        fresh += &format!("{order}-->\n{}\n{END}", made(order, folder)?);
+        rest = after;
+        tables += 1;
+    }
+    Ok((fresh + rest, tables))
+}
+
+/// What stands between the two comments.
+fn made(order: &str, folder: &Path) -> Result<String> {
+    let words = order.strip_prefix(BEGIN).unwrap_or(order);
+    let (kind, files) =
+        words.split_once(':').with_context(|| format!("`{order}-->` names no files after a colon"))?;
+    let kind = Kind::named(kind.trim()).with_context(|| {
+        let known: Vec<&str> = Kind::NAMES.iter().map(|(name, _)| *name).collect();
+        format!("there is no table `{}`: {}", kind.trim(), known.join(", "))
+    })?;
+    let reports: Result<Vec<Report>> =
+        files.split_whitespace().map(|file| json::read(&folder.join(file))).collect();
+    let reports = reports?;
+    let reports: Vec<&Report> = reports.iter().collect();
+    Ok(format!("{}\n{}", markdown::table(kind, &reports), markdown::source(&reports)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_table_is_made_between_its_comments_and_nothing_else_changes() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+        let text = "before\n<!-- table work: report.json -->\nold\n<!-- end of table -->\nafter\n";
+        let (fresh, tables) = renewed(text, &folder).unwrap();
+        assert_eq!(tables, 1);
+        assert!(fresh.starts_with("before\n<!-- table work: report.json -->\n| scenario |"), "{fresh}");
+        assert!(fresh.ends_with(".toml`\n<!-- end of table -->\nafter\n"), "{fresh}");
+        assert_eq!(renewed(&fresh, &folder).unwrap().0, fresh, "the second time nothing changes");
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let why = |text: &str| format!("{:#}", renewed(text, Path::new("/nowhere")).unwrap_err());
+        assert!(why("<!-- table work: x.json -->\n").contains("no `<!-- end of table -->` follows"));
+        assert!(why("<!-- table work: x.json").contains("has no end"));
+        assert!(why("<!-- table work -->\n<!-- end of table -->").contains("names no files"));
+        assert!(why("<!-- table odd: x -->\n<!-- end of table -->").contains("work, shares, guests"));
+        assert!(why("<!-- table work: x.json -->\n<!-- end of table -->").contains("/nowhere/x.json"));
+    }
+}
