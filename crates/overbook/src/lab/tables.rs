@@ -9,7 +9,6 @@ use overbook_host::output::Stdout;
 use overbook_report::json;
 use overbook_report::markdown::{self, Kind};
 use overbook_report::schema::Report;
-use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -21,13 +20,12 @@ pub fn write(documents: &[PathBuf], only_check: bool) -> Result<()> {
     let mut stale = Vec::new();
     for document in documents {
         let text =
-            fs::read_to_string(document).with_context(|| format!("cannot read {}", document.display()))?;
+            json::read_text(document).with_context(|| format!("cannot read {}", document.display()))?;
         let folder = document.parent().unwrap_or(Path::new(""));
         let (fresh, tables) = renewed(&text, folder).with_context(|| format!("in {}", document.display()))?;
         if fresh != text {
             if !only_check {
-                fs::write(document, &fresh)
-                    .with_context(|| format!("cannot write {}", document.display()))?;
+                json::write_atomically(document, &fresh)?;
             }
             stale.push(document.display().to_string());
         }
