@@ -281,6 +281,10 @@ void tun_wake(u32 cpu, u32 id)
 		/* wakeup_preempt(): only the idle task is of a lower class. */
 		if (!rq->curr)
 			resched_curr(rq);
+	} else if (!rq->curr) {
+		/* In the kernel nobody ends while he is woken; here the idle CPU that was claimed
+		 * for him must be idle again. */
+		resched_curr(rq);
 	}
 	rq_unlock(to);
 	pi_unlock(p);
