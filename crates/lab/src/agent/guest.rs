@@ -4,7 +4,7 @@
 
 use super::kernel::{complaints, restarts, scheduler_state, set_online};
 use super::packing;
-use crate::describe::{self, PREFERRED};
+use crate::describe::{self, PREFERRED, online_cpus};
 use crate::protocol::Event;
 use crate::shape::{SHAPES, Shape};
 use crate::task::{self, now_ns};
@@ -24,9 +24,14 @@ use std::time::Duration;
 
 const STAT: &str = "/run/stat";
 const IRQBALANCE: &str = "/run/irqbalance/irqbalance1.sock";
-/// Longest wait for anything but a load; a load takes an emulated CPU some 20 s.
+/// Longest wait for anything but a load.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
-pub(super) const LOAD_PATIENCE: Duration = Duration::from_secs(180);
+
+/// Longest wait for a load. It takes an emulated CPU some 12 s of computing, and every CPU computes in its turns only:
+/// 200 s on a machine of 16.
+pub(super) fn load_patience() -> Result<Duration> {
+    Ok(Duration::from_secs(45) * online_cpus()?.len() as u32)
+}
 
 /// Checks a machine of a shape; says every step that holds.
 ///
@@ -47,7 +52,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     let load = |more: &[&str]| Guest::start(more);
 
     let mut guest = load(&["--interval-ms", "100", "--irq-settle", "2"])?;
-    guest.wait(LOAD_PATIENCE, "load, and prefer all CPUs", || Ok(preferred() == "0-3"))?;
+    guest.wait(load_patience()?, "load, and prefer all CPUs", || Ok(preferred() == "0-3"))?;
     let all = || places(free.iter().chain([&pinned, &pair]));
     guest.wait(PATIENCE, "use all CPUs", || Ok(all()?.len() == 4))?;
     ensure!(scheduler_state()? == "disabled", "without steal, it does not stand by");
@@ -118,7 +123,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     say("steal is over: all CPUs come back, irqbalance as it was, and the tasks are EEVDF's")?;
 
     set_online(3, false)?;
-    guest.wait(LOAD_PATIENCE, "see that a CPU went", || Ok(preferred() == "0-2"))?;
+    guest.wait(load_patience()?, "see that a CPU went", || Ok(preferred() == "0-2"))?;
     // Of the three CPUs that are left, one would do.
     steal.set(75);
     guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
@@ -128,7 +133,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     steal.set(50);
     let before = restarts()?;
     set_online(3, true)?;
-    guest.wait(LOAD_PATIENCE, "come back with a CPU", || {
+    guest.wait(load_patience()?, "come back with a CPU", || {
         Ok(restarts()? > before && scheduler_state()? == "enabled" && preferred() == "0-1")
     })?;
     say("a CPU came while it scheduled: loaded again, and one core is preferred")?;
@@ -143,7 +148,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     let moved = movable_irq()?;
     let more = ["--interval-ms", "100", "--irq-settle", "1", "--steer-irqs", "--json", "--stand-by", "0"];
     let mut guest = load(&more)?;
-    guest.wait(LOAD_PATIENCE, "load", || Ok(scheduler_state()? == "enabled"))?;
+    guest.wait(load_patience()?, "load", || Ok(scheduler_state()? == "enabled"))?;
     guest.wait(PATIENCE, "move interrupts", || Ok(irq_cpus(moved)? == "0-1"))?;
     guest.end()?;
     ensure!(irq_cpus(moved)? == "0-3", "interrupt {moved} was not put back: {}", irq_cpus(moved)?);

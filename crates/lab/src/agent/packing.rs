@@ -2,7 +2,7 @@
 //! The short check of the guest scheduler, for machines of any shape: it packs as the topology has it, leaves alone
 //! what is bound, and gives everything back. What must come out is found here from sysfs, not asked of the scheduler.
 
-use super::guest::{Guest, Injected, LOAD_PATIENCE, PATIENCE, Worker, places, preferred, stats, wait};
+use super::guest::{Guest, Injected, PATIENCE, Worker, load_patience, places, preferred, stats, wait};
 use super::kernel::{complaints, scheduler_state};
 use crate::describe::{online_cpus, parse_cpus};
 use crate::protocol::Event;
@@ -102,7 +102,7 @@ pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<
     let steal = Injected::start(shared.len(), first)?;
     let mut guest = Guest::start(&["--interval-ms", "100", "--stand-by", "2"])?;
     let all: BTreeSet<u32> = online_cpus()?.into_iter().collect();
-    guest.wait(LOAD_PATIENCE, "load, and prefer all CPUs", || Ok(preferred_cpus() == all))?;
+    guest.wait(load_patience()?, "load, and prefer all CPUs", || Ok(preferred_cpus() == all))?;
     let free: Vec<Worker> = shared.iter().map(|_| Worker::start(&[])).collect::<Result<_>>()?;
     real_time(last);
     let everywhere =
