@@ -15,12 +15,18 @@ pub enum Kind {
     Shares,
     /// Linux guests, each in a row: work, CPUs, steal, preferred CPUs.
     Guests,
+    /// All variants beside each other: what each does of the bound, and against the baseline.
+    Variants,
 }
 
 impl Kind {
     /// All, by name.
-    pub const NAMES: [(&str, Kind); 3] =
-        [("work", Kind::Work), ("shares", Kind::Shares), ("guests", Kind::Guests)];
+    pub const NAMES: [(&str, Kind); 4] = [
+        ("work", Kind::Work),
+        ("shares", Kind::Shares),
+        ("guests", Kind::Guests),
+        ("variants", Kind::Variants),
+    ];
 
     /// The one of this name.
     pub fn named(name: &str) -> Option<Kind> {
@@ -37,16 +43,54 @@ pub fn source(reports: &[&Report]) -> String {
         found.join(" and ")
     };
     let rows: Vec<Row> = reports.iter().flat_map(|report| summary::rows(report)).collect();
-    let names: Vec<&str> = reports.iter().map(|report| report.scenario.name.as_str()).collect();
-    let names = if names.len() == 1 { names.concat() } else { format!("{{{}}}", names.join(",")) };
     format!(
-        "Commit {}; kernel {}; QEMU {}. {}. `overbook lab run scenarios/{names}.toml`",
+        "Commit {}; kernel {}; QEMU {}. {}. {}",
         // What stands before is the version and the number of commits.
         all(&|report| report.overbook.rsplit('.').next().unwrap_or_default().to_string()),
         all(&|report| report.machine.kernel.clone()),
         all(&|report| report.machine.emulator.clone()),
         repetitions(&rows).trim_end_matches('.').split(';').next().unwrap_or_default(),
+        commands(reports),
     )
+}
+
+/// What measures them again: a command for all that were run alike. A report's name tells how: the scenario, and after
+/// each `+` whose variants it took, or a setting.
+fn commands(reports: &[&Report]) -> String {
+    let mut alike: Vec<(String, Vec<&str>)> = Vec::new();
+    for report in reports {
+        let mut parts = report.scenario.name.split('+');
+        let name = parts.next().unwrap_or_default();
+        let options = parts.map(|part| match part.contains('=') {
+            true => format!(" --set {part}"),
+            false => format!(" --variants-of scenarios/{part}.toml"),
+        });
+        let options = options.collect::<String>();
+        match alike.iter_mut().find(|(known, _)| *known == options) {
+            Some((_, names)) => names.push(name),
+            None => alike.push((options, vec![name])),
+        }
+    }
+    let command = |(options, names): &(String, Vec<&str>)| {
+        let names = if names.len() == 1 { names.concat() } else { format!("{{{}}}", names.join(",")) };
+        format!("`overbook lab run scenarios/{names}.toml{options}`")
+    };
+    alike.iter().map(command).collect::<Vec<_>>().join("; ")
+}
+
+/// A table, without the columns in which there is nothing.
+fn grid(head: &[&str], rows: &[Vec<String>]) -> String {
+    let empty = |cell: &String| cell == NONE || *cell == format!("{NONE} → {NONE}");
+    let shown = |column: &usize| rows.is_empty() || rows.iter().any(|row| !empty(&row[*column]));
+    let columns: Vec<usize> = (0..head.len()).filter(shown).collect();
+    let line = |cell: &dyn Fn(usize) -> String| {
+        columns.iter().map(|column| format!("| {} ", cell(*column))).collect::<String>() + "|\n"
+    };
+    let mut text = line(&|column| head[column].into()) + &"|---".repeat(columns.len()) + "|\n";
+    for row in rows {
+        text += &line(&|column| row[column].clone());
+    }
+    text
 }
 
 /// The table of a kind.
@@ -55,6 +99,7 @@ pub fn table(kind: Kind, reports: &[&Report]) -> String {
         Kind::Work => work(reports),
         Kind::Shares => shares(reports),
         Kind::Guests => reports.iter().map(|report| guests(report)).collect::<Vec<_>>().join("\n"),
+        Kind::Variants => variants(reports),
     }
 }
 
@@ -73,14 +118,11 @@ fn name_of(report: &Report, outcome: &Outcome) -> String {
 
 fn shares(reports: &[&Report]) -> String {
     let outcomes = summary::outcomes(reports);
-    let mut text = String::from(
-        "| scenario | work per s and VM | ratio [95 %] | of bound | CPUs of each VM | due | guests' waits, p99 |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
+    let mut rows = Vec::new();
     for outcome in outcomes.iter().filter(|outcome| !outcome.row.is_baseline) {
         let Some(baseline) = beside(&outcomes, outcome) else { continue };
         let pair = |of: &dyn Fn(&Row) -> String| format!("{} → {}", of(&baseline.row), of(&outcome.row));
-        let cells = [
+        rows.push(vec![
             name_of(reports[outcome.scenario], outcome),
             format!("{} {}", pair(&|row| three(row.rate)), outcome.row.unit),
             ratio(&outcome.row),
@@ -88,16 +130,49 @@ fn shares(reports: &[&Report]) -> String {
             pair(&cpus_range),
             fixed(outcome.row.entitled_cpus, 2),
             pair(&wait),
-        ];
-        let _ = writeln!(text, "| {} |", cells.join(" | "));
+        ]);
+    }
+    let work = ["scenario", "work per s and VM", "ratio [95 %]", "of bound"];
+    grid(&[&work[..], &["CPUs of each VM", "due", "guests' waits, p99"]].concat(), &rows)
+}
+
+/// What a variant does of the bound, and in brackets against the baseline.
+fn variants(reports: &[&Report]) -> String {
+    let outcomes = summary::outcomes(reports);
+    let mut names: Vec<&str> = Vec::new();
+    for outcome in &outcomes {
+        if !names.contains(&outcome.row.variant.as_str()) {
+            names.push(&outcome.row.variant);
+        }
+    }
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    for baseline in outcomes.iter().filter(|outcome| outcome.row.is_baseline) {
+        let mut row = vec![format!("`{}`", baseline.name)];
+        row.extend(names.iter().map(|name| {
+            let of = |o: &&Outcome| {
+                o.row.variant == *name && beside(&outcomes, o).is_some_and(|b| std::ptr::eq(b, baseline))
+            };
+            let Some(outcome) = outcomes.iter().find(of) else { return NONE.into() };
+            match (percent(outcome.row.of_bound), ratio(&outcome.row)) {
+                (_, ratio) if ratio == NONE => NONE.into(),
+                (bound, _) if outcome.row.is_baseline => bound,
+                (bound, ratio) if bound == NONE => ratio,
+                (bound, ratio) => format!("{bound}; {ratio}"),
+            }
+        }));
+        rows.push(row);
+    }
+    let mut text = grid(&[&["scenario"], &names[..]].concat(), &rows);
+    for report in reports {
+        for why in summary::failed(report) {
+            let _ = writeln!(text, "\n`{}`: {why}", report.scenario.name);
+        }
     }
     text
 }
 
 fn guests(report: &Report) -> String {
-    let mut text = String::from(
-        "| variant | guest | work per s | ratio [95 %] | CPUs | steal | preferred CPUs |\n|---|---|---|---|---|---|---|\n",
-    );
+    let mut rows = Vec::new();
     for row in summary::rows_per_vm(report) {
         let counter = |what: &str| {
             let name = format!("{}: {what}", row.group);
@@ -105,7 +180,7 @@ fn guests(report: &Report) -> String {
         };
         let steal = counter("steal, % of its vCPUs' time").map(|steal| steal / 100.0);
         let preferred = counter("preferred CPUs, mean").map_or(NONE.into(), |cpus| fixed(cpus, 2));
-        let cells = [
+        rows.push(vec![
             row.variant.clone(),
             row.group.clone(),
             format!("{} {}", three(row.rate), row.unit),
@@ -113,10 +188,10 @@ fn guests(report: &Report) -> String {
             fixed(row.cpus_used.0, 2),
             percent(steal),
             preferred,
-        ];
-        let _ = writeln!(text, "| {} |", cells.join(" | "));
+        ]);
     }
-    text
+    let work = ["variant", "guest", "work per s", "ratio [95 %]"];
+    grid(&[&work[..], &["CPUs", "steal", "preferred CPUs"]].concat(), &rows)
 }
 
 fn wait(row: &Row) -> String {
@@ -129,16 +204,11 @@ const WAKE_UPS: [&str; 2] = ["host task: wake-up p50 ns", "host task: wake-up p9
 /// A row for every scenario and variant but the baselines, which stand before the arrows.
 fn work(reports: &[&Report]) -> String {
     let outcomes = summary::outcomes(reports);
-    let mut text = String::from(
-        "| scenario | work per s and VM | ratio [95 %] | of bound | guests' waits, p99 | a host task's wake-up, median | p99 |\n\
-         |---|---|---|---|---|---|---|\n",
-    );
-    for outcome in outcomes.iter().filter(|outcome| !outcome.row.is_baseline) {
-        if let Some(baseline) = beside(&outcomes, outcome) {
-            let _ = writeln!(text, "| {} |", cells(reports, baseline, outcome).join(" | "));
-        }
-    }
-    text
+    let others = outcomes.iter().filter(|outcome| !outcome.row.is_baseline);
+    let rows = others.filter_map(|outcome| Some(cells(reports, beside(&outcomes, outcome)?, outcome)));
+    let work = ["scenario", "work per s and VM", "ratio [95 %]", "of bound"];
+    let waits = ["guests' waits, p99", "a host task's wake-up, median", "p99"];
+    grid(&[&work[..], &waits].concat(), &rows.collect::<Vec<_>>())
 }
 
 fn cells(reports: &[&Report], baseline: &Outcome, outcome: &Outcome) -> Vec<String> {
@@ -173,7 +243,7 @@ mod tests {
         }
         let text = table(Kind::Work, &[&report]);
         let row = text.lines().nth(2).unwrap();
-        let expected = "| `sample` | 1,003 → 1,404 locks | 1.400 [1.400, 1.400] | 66.9 % → 93.6 % | 5.00 µs → 5.00 µs | 68.0 µs → 166 µs | – → – |";
+        let expected = "| `sample` | 1,003 → 1,404 locks | 1.400 [1.400, 1.400] | 66.9 % → 93.6 % | 5.00 µs → 5.00 µs | 68.0 µs → 166 µs |";
         assert_eq!(row, expected);
         assert_eq!(text.lines().count(), 3);
     }
@@ -197,5 +267,21 @@ mod tests {
         let said = source(&[&report]);
         assert!(said.starts_with("Commit 5c9525cccd; "), "{said}");
         assert!(said.ends_with("`overbook lab run scenarios/sample.toml`"), "{said}");
+        let mut other = report.clone();
+        other.scenario.name = "sample+rivals+linux.guests=3".into();
+        let said = source(&[&report, &other]);
+        let options = "--variants-of scenarios/rivals.toml --set linux.guests=3`";
+        assert!(said.ends_with(&format!("; `overbook lab run scenarios/sample.toml {options}")), "{said}");
+    }
+
+    #[test]
+    fn variants_stand_beside_each_other() {
+        let mut report = summary::sample();
+        report.runs[0].error = Some("it died".into());
+        let why = summary::failed(&report).join("");
+        let text = table(Kind::Variants, &[&report]);
+        assert!(text.starts_with("| scenario | "), "{text}");
+        assert!(text.lines().nth(2).unwrap().starts_with("| `sample` | 66.9 % | 93.6 %; 1.400"), "{text}");
+        assert!(text.ends_with(&format!("\n`sample`: {why}\n")), "{text}");
     }
 }
