@@ -15,7 +15,7 @@ use tempfile::TempDir;
 /// Suites that are looked at, where the mirror has them. The stable suites have no kernel with sched_ext.
 pub const SUITES: [&str; 3] = ["trixie-backports", "sid", "forky"];
 
-const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
+pub(crate) const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 const PREFIX: &str = "linux-image-";
 const BASE: &str = "linux-base-";
 const FLAVOUR: &str = "-cloud-amd64";
@@ -86,7 +86,7 @@ impl Suite {
 }
 
 /// The mirror of Debian's main archive that this system uses.
-fn mirror() -> Result<String> {
+pub(crate) fn mirror() -> Result<String> {
     let mut command = Command::new("apt-get");
     let format = "$(SITE)|$(CODENAME)|$(ORIGIN)|$(LABEL)";
     let text = output(command.args(["indextargets", "--format", format, "Created-By: Packages"]))?;

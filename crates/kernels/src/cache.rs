@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where fetched kernels and built emulators are kept: `kernels/RELEASE/` and `emulators/KEY/`, made elsewhere and moved in
-//! when complete, so that a folder of that name is always whole. A kernel that did not qualify leaves only its reason, in
-//! `rejected/`.
+//! Where fetched kernels and what was built are kept: `kernels/RELEASE/`, `emulators/KEY/`, `rivals/NAME-VERSION` and
+//! `roots/KEY/`, made elsewhere and moved in when complete, so that what has such a name is always whole. A kernel that
+//! did not qualify leaves only its reason, in `rejected/`.
 
 use crate::{Kernel, near};
 use anyhow::{Context, Result};
@@ -22,6 +22,12 @@ const KERNELS: &str = "kernels";
 
 /// Folder of emulators.
 pub(crate) const EMULATORS: &str = "emulators";
+
+/// Folder of others' schedulers.
+pub(crate) const RIVALS: &str = "rivals";
+
+/// Folder of trees of packages.
+pub(crate) const ROOTS: &str = "roots";
 
 /// Names of what is not finished, or on its way out, begin so.
 const SCRAP: &str = ".part-";
@@ -58,7 +64,7 @@ impl Cache {
     /// # Errors
     /// It cannot be made.
     pub fn open(dir: &Path) -> Result<Cache> {
-        for part in [KERNELS, EMULATORS, "rejected", "apt"] {
+        for part in [KERNELS, EMULATORS, RIVALS, ROOTS, "rejected", "apt"] {
             fs::create_dir_all(dir.join(part)).with_context(|| {
                 format!(
                     "cannot make the cache {}: is the disk full? OVERBOOK_CACHE names another place",
@@ -79,16 +85,25 @@ impl Cache {
     /// # Errors
     /// The lock file cannot be opened.
     pub fn lock(&self, say: &mut dyn FnMut(&str)) -> Result<Lock> {
-        let path = self.dir.join("lock");
+        self.lock_parts("lock", &[KERNELS, EMULATORS], say)
+    }
+
+    /// The like for a part of the cache that can be added to meanwhile.
+    pub(crate) fn lock_part(&self, part: &str, say: &mut dyn FnMut(&str)) -> Result<Lock> {
+        self.lock_parts(&format!("lock-{part}"), &[part], say)
+    }
+
+    fn lock_parts(&self, name: &str, parts: &[&str], say: &mut dyn FnMut(&str)) -> Result<Lock> {
+        let path = self.dir.join(name);
         let file = File::create(&path).with_context(|| {
             format!("cannot write {}: OVERBOOK_CACHE names another place for the cache", path.display())
         })?;
         if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-            say("another overbook is fetching a kernel or building an emulator: waiting for it");
+            say("another overbook fetches or builds the like for the lab: waiting for it");
             flock(&file, FlockOperation::LockExclusive).context("cannot lock the cache")?;
         }
-        let entries = [KERNELS, EMULATORS].map(|part| fs::read_dir(self.dir.join(part)));
-        for entry in entries.into_iter().flatten().flatten().flatten() {
+        let entries = parts.iter().map(|part| fs::read_dir(self.dir.join(part)));
+        for entry in entries.flatten().flatten().flatten() {
             if entry.file_name().to_string_lossy().starts_with(SCRAP) {
                 let _ = fs::remove_dir_all(entry.path());
             }

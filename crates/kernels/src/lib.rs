@@ -6,6 +6,8 @@
 //! * [`apt`]: Debian's packages, by the ordinary client with lists of its own.
 //! * [`modules`]: a module with all that it needs.
 //! * [`emulator`]: QEMU with this project's patches, built from Debian's source.
+//! * [`rivals`]: sched_ext schedulers of others, built from crates.io.
+//! * [`roots`]: trees of Debian packages for Linux guests.
 //!
 //! `cargo run -p overbook-kernels --example kernels [SERIES…]` shows what is there, and fetches what is named.
 
@@ -16,6 +18,8 @@ mod image;
 mod kfuncs;
 pub mod modules;
 pub mod qualify;
+pub mod rivals;
+pub mod roots;
 mod watched;
 
 use anyhow::{Context, Result, bail};

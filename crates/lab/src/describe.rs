@@ -40,6 +40,14 @@ pub fn preferred_cpus() -> Option<Vec<u32>> {
     parse_cpus(&fs::read_to_string(PREFERRED).ok()?).ok()
 }
 
+/// `enabled` while a sched_ext scheduler is loaded, else `disabled`, or on the way.
+///
+/// # Errors
+/// The kernel has no sched_ext.
+pub fn scheduler_state() -> Result<String> {
+    Ok(fs::read_to_string("/sys/kernel/sched_ext/state")?.trim().to_string())
+}
+
 /// EEVDF's base slice as the kernel chose it; 0 if it cannot be read.
 pub fn base_slice_ns() -> u64 {
     let text = fs::read_to_string(format!("{SCHED_DEBUG}/base_slice_ns")).unwrap_or_default();

@@ -6,6 +6,7 @@ mod bound;
 mod cgroup;
 pub mod guest;
 mod linux;
+mod rival;
 mod sample;
 pub(crate) mod scheduler;
 pub(crate) mod tuning;
@@ -86,17 +87,28 @@ pub fn run(
                     .with_context(|| format!("variant {}", variant.name)),
                 None => Ok(()),
             };
-            let mut run = match (&scenario.guest, &mut fleet) {
-                (Some(spec), _) => guest::run_once(scenario, spec, host, &mut attach)?,
-                (None, Some(fleet)) => {
+            // What others' schedulers do wrong is a result.
+            let mut rival = Ok(None);
+            if let Some((program, arguments)) = variant.scheduler(scenario.host.dilation) {
+                rival = rival::Rival::start(&program, &arguments).map(Some);
+            }
+            let mut run = match (&scenario.guest, &mut fleet, &rival) {
+                (_, _, Err(why)) => Run { error: Some(format!("{why:#}")), ..Run::default() },
+                (Some(spec), ..) => guest::run_once(scenario, spec, host, &mut attach)?,
+                (None, Some(fleet), _) => {
                     attach()?;
                     fleet.run_once(scenario, variant)?
                 }
-                (None, None) => {
+                (None, None, _) => {
                     attach()?;
                     run_once(scenario, variant, &guests, run_seed, host)?
                 }
             };
+            if let Ok(Some(rival)) = rival
+                && let Err(why) = rival.end()
+            {
+                run.error = Some(format!("{why:#}"));
+            }
             if arguments.is_some() {
                 match overbook.detach() {
                     Ok(counters) => run.extra.extend(counters),

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Packs the current program, its libraries, the kernel's modules and a job into an initramfs.
 
-use crate::protocol::{InnerGuest, JOB_FILE, Job, MODULE_DIR, Task};
+use crate::packages::{MERGED, Packages};
+use crate::protocol::{InnerGuest, JOB_FILE, Job, MODULE_DIR, PACKAGES_DIR, Task};
 use crate::scenario::LinuxSpec;
 use anyhow::{Context, Result, bail};
 use cpio::newc;
 use overbook_kernels::emulator::{FIRMWARE as FIRMWARE_FROM, PROGRAM};
-use overbook_kernels::{Emulator, Kernel};
+use overbook_kernels::{Cache, Emulator, Kernel, rivals, roots};
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
@@ -32,38 +33,53 @@ const FILE: u32 = 0o100_755;
 const DIRECTORY: u32 = 0o040_755;
 const LINK: u32 = 0o120_777;
 
-/// Writes the initramfs of `job` for `kernel` to `path`. The same input gives the same bytes.
+/// Writes the initramfs of `job` for `kernel` to `path`. The same input gives the same bytes. `say` hears of packages that
+/// are fetched.
 ///
 /// # Errors
 /// A library of this program is missing, a module cannot be read, or the disk is full.
-pub fn write(path: &Path, kernel: &Kernel, emulator: &Emulator, job: &Job) -> Result<()> {
+pub fn write(
+    path: &Path,
+    kernel: &Kernel,
+    emulator: &Emulator,
+    job: &Job,
+    say: &mut dyn FnMut(&str),
+) -> Result<()> {
     let mut tree = Tree::with_agent(kernel, job)?;
-    if let Task::Scenario(scenario) = &job.task
-        && let Some(spec) = &scenario.linux
-    {
-        tree.linux_guests(kernel, emulator, job, spec, scenario.host.dilation)?;
+    if let Task::Scenario(scenario) = &job.task {
+        if let Some(spec) = &scenario.linux {
+            let root = roots::make(&Cache::open_default()?, &spec.packages, say)?;
+            tree.linux_guests(kernel, emulator, job, (spec, &root), scenario.host.dilation)?;
+        }
+        for name in scenario.rivals() {
+            let program = rivals::find(&Cache::open_default()?, name)?;
+            tree.program(name.rsplit('/').next().unwrap_or(name), &program)?;
+        }
     }
     tree.modules(kernel, &MODULES)?;
     tree.save(path).with_context(|| format!("cannot write {}: is the disk full?", path.display()))
 }
 
-/// Shared libraries of a program, each under the path where the dynamic loader will look.
-fn libraries(program: &Path) -> Result<Vec<(String, PathBuf)>> {
-    let analyzer = lddtree::DependencyAnalyzer::new(PathBuf::from("/"));
+/// Shared libraries of a program in the tree of a root, each under the path where the dynamic loader will look.
+pub(crate) fn libraries(root: &Path, program: &Path) -> Result<Vec<(String, PathBuf)>> {
+    // Where Debian has them: the analyzer takes what the computer's own settings say for any root.
+    let paths = vec![root.join("usr/lib/x86_64-linux-gnu"), root.join("usr/lib")];
+    let analyzer = lddtree::DependencyAnalyzer::new(root.into()).library_paths(paths);
     let found = analyzer
         .analyze(program)
         .with_context(|| format!("cannot read the libraries of {}", program.display()))?;
     let mut files = Vec::new();
     if let Some(interpreter) = &found.interpreter {
-        files.push((interpreter.trim_start_matches('/').to_string(), PathBuf::from(interpreter)));
+        let path = interpreter.trim_start_matches('/');
+        files.push((path.to_string(), root.join(path)));
     }
     for (name, library) in &found.libraries {
         match &library.realpath {
             _ if Some(name) == found.interpreter.as_ref() => {}
-            Some(path) => {
+            Some(path) if path.starts_with(root) => {
                 files.push((format!("lib/{}", name.rsplit('/').next().unwrap_or(name)), path.clone()))
             }
-            None => bail!("library {name}, which {} needs, is not installed", program.display()),
+            _ => bail!("library {name}, which {} needs, is not installed", program.display()),
         }
     }
     Ok(files)
@@ -124,20 +140,17 @@ impl Tree {
         kernel: &Kernel,
         emulator: &Emulator,
         job: &Job,
-        spec: &LinuxSpec,
+        (spec, root): (&LinuxSpec, &Path),
         dilation: f64,
     ) -> Result<()> {
-        let inner = InnerGuest { command: spec.command.clone(), figure: spec.figure.clone(), dilation };
+        let inner = InnerGuest {
+            command: spec.command.clone(),
+            prepare: spec.prepare.clone(),
+            figure: spec.figure.clone(),
+            dilation,
+        };
         let mut guest = Tree::with_agent(kernel, &Job { task: Task::Inner(inner), ..job.clone() })?;
-        let name = &spec.command[0];
-        let program = which::which(name)
-            .with_context(|| format!("{name} is not installed, and the Linux guests run it"))?;
-        guest.program(name, &program)?;
-        for file in &spec.files {
-            let content =
-                fs::read(file).with_context(|| format!("cannot read {}, which {name} needs", file.display()));
-            guest.file(file.to_string_lossy().trim_start_matches('/'), content?);
-        }
+        guest.packages(&Packages::new(root), spec)?;
         guest.modules(kernel, &INNER_MODULES)?;
         let mut packed = Vec::new();
         guest.write(&mut packed)?;
@@ -152,13 +165,35 @@ impl Tree {
         Ok(())
     }
 
+    /// What Linux guests run, in a folder of its own.
+    fn packages(&mut self, packages: &Packages, spec: &LinuxSpec) -> Result<()> {
+        let mut all = packages.program("sh")?;
+        for program in [&spec.command, &spec.prepare].into_iter().filter_map(|words| words.first()) {
+            all.extend(packages.program(program)?);
+        }
+        for path in &spec.files {
+            all.extend(packages.files(path)?);
+        }
+        for (path, file) in all {
+            let content = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+            self.file(&format!("{PACKAGES_DIR}/{path}"), content);
+        }
+        for link in MERGED {
+            self.entry(&format!("{PACKAGES_DIR}/{link}"), LINK, format!("usr/{link}").into_bytes());
+        }
+        for mount in ["proc", "sys", "dev", "run", "tmp"] {
+            self.entry(&format!("{PACKAGES_DIR}/{mount}"), DIRECTORY, Vec::new());
+        }
+        Ok(())
+    }
+
     /// A program and its libraries.
     fn program(&mut self, name: &str, path: &Path) -> Result<()> {
         self.file(
             &format!("bin/{name}"),
             fs::read(path).with_context(|| format!("cannot read {}", path.display()))?,
         );
-        for (name, library) in libraries(path)? {
+        for (name, library) in libraries(Path::new("/"), path)? {
             let content = fs::read(&library);
             self.file(&name, content.with_context(|| format!("cannot read {}", library.display()))?);
         }
@@ -229,12 +264,5 @@ mod tests {
         signed.extend(b"~Module signature appended~\n");
         assert_eq!(without_signature(signed), b"ELF");
         assert_eq!(without_signature(b"ELF".to_vec()), b"ELF");
-    }
-
-    #[test]
-    fn own_libraries_are_found() {
-        let own = libraries(&std::env::current_exe().unwrap()).unwrap();
-        assert!(own.iter().any(|(name, _)| name.starts_with("lib/libc.so")), "{own:?}");
-        assert!(own.iter().all(|(_, path)| path.exists()));
     }
 }

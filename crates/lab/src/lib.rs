@@ -12,6 +12,7 @@ pub mod describe;
 pub mod experiment;
 pub mod initramfs;
 pub mod instrument;
+mod packages;
 mod perf;
 pub mod protocol;
 pub mod qemu;

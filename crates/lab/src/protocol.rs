@@ -41,11 +41,16 @@ pub enum Task {
 pub struct InnerGuest {
     /// The program that it runs again and again, and its arguments.
     pub command: Vec<String>,
+    /// And one that it runs once before; none if empty.
+    pub prepare: Vec<String>,
     /// See [`crate::scenario::LinuxSpec::figure`].
     pub figure: Option<String>,
     /// Stretches the guest's slices too.
     pub dilation: f64,
 }
+
+/// Where a Linux guest has its packages; programs run in there.
+pub const PACKAGES_DIR: &str = "packages";
 
 /// What the host tells a Linux guest, one per line.
 #[derive(Clone, Debug, Serialize, Deserialize)]

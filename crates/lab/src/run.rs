@@ -4,11 +4,10 @@
 use crate::initramfs;
 use crate::protocol::{Event, Job, Task};
 use crate::qemu::{self, Accel, Boot, Next, Running};
-use crate::scenario::{Cgroups, Placement, Scenario};
+use crate::scenario::{Cgroups, Placement, Scenario, Source};
 use anyhow::{Context, Result, bail};
 use overbook_kernels::{Emulator, Kernel};
 use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo, VariantInfo};
-use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -19,17 +18,15 @@ const PATIENCE: Duration = Duration::from_secs(600);
 const BOOT_PATIENCE: Duration = Duration::from_secs(180);
 
 /// Room for the initramfs, console and events.
-const DISK_MB: u64 = 200;
+const DISK_MB: u64 = 1000;
 
 /// Lines of console that a report of a failure keeps.
 const LAST_WORDS: usize = 25;
 
 /// One run of one scenario.
 pub struct Order<'a> {
-    /// The scenario file.
-    pub file: &'a Path,
-    /// Another scenario, whose variants replace the file's.
-    pub variants_of: Option<&'a Path>,
+    /// The scenario.
+    pub source: Source<'a>,
     /// Replaces the file's seed.
     pub seed: Option<u64>,
     /// Replaces the file's repetitions.
@@ -46,26 +43,12 @@ pub struct Order<'a> {
     pub build: &'a str,
 }
 
-/// Name of a report: the scenario file's, and that of the file whose variants it takes.
-pub fn name(file: &Path, variants_of: Option<&Path>) -> String {
-    let stem = |file: &Path| file.file_stem().unwrap_or_default().to_string_lossy().into_owned();
-    let others = variants_of.map(|file| format!("+{}", stem(file)));
-    stem(file) + &others.unwrap_or_default()
-}
-
-impl Order<'_> {
-    /// Name of the report.
-    pub fn name(&self) -> String {
-        name(self.file, self.variants_of)
-    }
-}
-
 /// Reads the scenario of an order, with its replacements.
 ///
 /// # Errors
-/// See [`Scenario::read_with`].
+/// See [`Source::read`].
 pub fn scenario(order: &Order) -> Result<(Scenario, String)> {
-    let (mut scenario, text) = Scenario::read_with(order.file, order.variants_of)?;
+    let (mut scenario, text) = order.source.read()?;
     scenario.seed = order.seed.unwrap_or(scenario.seed);
     scenario.measure.repetitions = order.repetitions.unwrap_or(scenario.measure.repetitions);
     Ok((scenario, text))
@@ -101,7 +84,7 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
         strict: !order.lenient,
     };
     let initramfs = dir.path().join("initramfs");
-    initramfs::write(&initramfs, order.kernel, emulator, &job)?;
+    initramfs::write(&initramfs, order.kernel, emulator, &job, &mut |text| progress(0.0, text))?;
     let boot = Boot {
         emulator,
         kernel: order.kernel,
@@ -115,7 +98,7 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
     let mut report = Report {
         schema: SCHEMA,
         overbook: order.build.into(),
-        scenario: describe(order.name(), &scenario, text),
+        scenario: describe(order.source.name(), &scenario, text),
         variants: scenario
             .variants
             .iter()

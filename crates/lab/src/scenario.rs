@@ -6,14 +6,15 @@
 mod check;
 mod guest;
 mod linux;
+mod source;
 mod tunnel;
 
-use anyhow::Context;
 use check::{Key, offset_of};
 pub use guest::{GuestLoad, GuestSpec, HostShare};
 pub use linux::{LinuxSpec, Paravirtual, Vcpus};
 use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
+pub use source::{Setting, Source};
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 pub use tunnel::{ChangeSpec, Does, GroupSpec, Halts, TaskSpec, TunnelSpec, names};
@@ -225,6 +226,10 @@ pub struct Variant {
     /// Arguments of `overbook host`, which schedules this variant; EEVDF does if absent.
     #[serde(default)]
     pub overbook: Option<Vec<String>>,
+    /// A sched_ext scheduler of others that schedules this variant, and its arguments; in them, `@N` is N times the
+    /// dilation.
+    #[serde(default)]
+    pub scheduler: Option<Vec<String>>,
     /// Arguments of `overbook guest`, which schedules this variant of a machine that is a guest, or in Linux guests.
     #[serde(default)]
     pub guest: Option<Vec<String>>,
@@ -278,6 +283,18 @@ impl Variant {
     }
 }
 
+impl Variant {
+    /// The program and the arguments of `scheduler`, for a dilation.
+    pub fn scheduler(&self, dilation: f64) -> Option<(String, Vec<String>)> {
+        let (program, arguments) = self.scheduler.as_ref()?.split_first()?;
+        let stretched = |word: &String| match check::number_to_stretch(word) {
+            Some(Ok(number)) => ((number as f64 * dilation).round() as u64).to_string(),
+            _ => word.clone(),
+        };
+        Some((program.clone(), arguments.iter().map(stretched).collect()))
+    }
+}
+
 impl Vm {
     /// One VM of a pattern, with the pattern's defaults.
     pub fn new(pattern: Pattern, vcpus: u32) -> Vm {
@@ -326,29 +343,6 @@ impl Scenario {
         let text = overbook_report::json::read_text(path)
             .map_err(|why| ScenarioError::Unreadable { path: path.into(), why })?;
         Ok((Scenario::parse(&text, path)?, text))
-    }
-
-    /// Reads a scenario for the lab, with the variants of another one if it is named.
-    ///
-    /// # Errors
-    /// See [`Scenario::read`]; or those variants are for a machine of another kind; or only the wind tunnel can run it.
-    pub fn read_with(path: &Path, variants_of: Option<&Path>) -> anyhow::Result<(Scenario, String)> {
-        let (mut scenario, mut text) = Scenario::read(path)?;
-        if scenario.tunnel.is_some() {
-            let line = text[..offset_of(&text, &[check::Key::Name("tunnel")])].matches('\n').count() + 1;
-            let file = path.display();
-            anyhow::bail!(
-                "{file}:{line}: [tunnel] makes this a scenario of the wind tunnel: overbook tunnel run {file}"
-            );
-        }
-        if let Some(file) = variants_of {
-            let (other, its_text) = Scenario::read(file)?;
-            scenario.variants = other.variants;
-            let misfit = || format!("the variants of {} do not fit {}", file.display(), path.display());
-            scenario.validate().with_context(misfit)?;
-            text += &format!("\n# The variants are those of {}:\n\n{its_text}", file.display());
-        }
-        Ok((scenario, text))
     }
 
     /// Checks the text of a scenario; `path` is for messages only.
@@ -410,6 +404,11 @@ impl Scenario {
         self.check_experiment().map_err(|(_, what)| anyhow::anyhow!(what))
     }
 
+    /// Programs of others' schedulers.
+    pub fn rivals(&self) -> impl Iterator<Item = &str> {
+        self.variants.iter().filter_map(|variant| Some(variant.scheduler.as_ref()?.first()?.as_str()))
+    }
+
     /// Every VM, `count` resolved: its name and its description.
     pub fn each_vm(&self) -> impl Iterator<Item = (String, &Vm)> {
         let total: u32 = self.vms.iter().map(|vm| vm.count).sum();
@@ -464,6 +463,23 @@ mod tests {
         let names: Vec<String> = scenario.each_vm().map(|(name, _)| name).collect();
         assert_eq!(names, ["vm1", "vm2"]);
         assert_eq!(scenario.vms[0].load(), Load::new(Pattern::Lock));
+    }
+
+    #[test]
+    fn a_rival_is_told_stretched_times() {
+        let scheduler = "[[variant]]\nname = \"r\"\nscheduler = [\"scx_flash\", \"-s\", \"@4096\", \"-k\"]\n";
+        let scenario = Scenario::parse(&format!("{GOOD}{scheduler}"), Path::new("x.toml")).unwrap();
+        let (program, arguments) = scenario.variants[0].scheduler(16.0).unwrap();
+        assert_eq!((program.as_str(), arguments.join(" ").as_str()), ("scx_flash", "-s 65536 -k"));
+        for (wrong, why) in [
+            ("scheduler = []", "name a program"),
+            ("scheduler = [\"scx_flash\", \"@x\"]", "no number to stretch"),
+            ("scheduler = [\"scx_flash\"]\noverbook = []", "one scheduler"),
+        ] {
+            let text = format!("{GOOD}[[variant]]\nname = \"r\"\n{wrong}\n");
+            let said = Scenario::parse(&text, Path::new("x.toml")).unwrap_err().to_string();
+            assert!(said.contains(why) && said.contains("x.toml:10"), "{said}");
+        }
     }
 
     #[test]

@@ -36,7 +36,7 @@ pub fn run(
     let job =
         Job { task, accel: accel.name().into(), emulator: emulator.version.clone(), seed, strict: false };
     let initramfs = dir.path().join("initramfs");
-    initramfs::write(&initramfs, kernel, emulator, &job)?;
+    initramfs::write(&initramfs, kernel, emulator, &job, &mut |_| {})?;
     let four = Host { cpus: 4, ..Host::default() };
     let shape = match &job.task {
         Task::GuestCheck(name) => Shape::named(name),

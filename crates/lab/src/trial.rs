@@ -65,7 +65,7 @@ fn boot_once(kernel: &Kernel, emulator: &Emulator, dir: &Path, interrupted: &Ato
         strict: false,
     };
     let initramfs = dir.join("initramfs");
-    initramfs::write(&initramfs, kernel, emulator, &job)?;
+    initramfs::write(&initramfs, kernel, emulator, &job, &mut |_| {})?;
     let host = Host { cpus: 2, ..Host::default() };
     let boot = Boot {
         emulator,

@@ -15,6 +15,7 @@ use overbook_kernels::{Cache, Emulator, Kernel, Want};
 use overbook_lab::protocol::{Soak, Task};
 use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
+use overbook_lab::scenario::{Setting, Source};
 use overbook_lab::shape::SHAPES;
 use overbook_lab::trial;
 use overbook_report::format::signed;
@@ -58,6 +59,15 @@ pub enum Lab {
         /// Build the lab's own first, unless it was; takes some minutes
         #[arg(long)]
         build: bool,
+    },
+    /// List schedulers of others that scenarios can name
+    Rivals {
+        /// Build them first, unless they were; some minutes each
+        #[arg(long)]
+        build: bool,
+        /// Build only these [default: all]
+        #[arg(requires = "build")]
+        names: Vec<String>,
     },
     /// Show the result of JSON reports again; with -v all their tables
     Show {
@@ -123,6 +133,9 @@ pub struct Run {
     /// Measure the variants of this scenario instead
     #[arg(long, value_name = "SCENARIO")]
     variants_of: Option<PathBuf>,
+    /// Value that replaces one of the scenarios; may be repeated
+    #[arg(long = "set", value_name = "TABLE.KEY=VALUE")]
+    settings: Vec<Setting>,
     /// Seed, instead of the scenario's
     #[arg(long, value_parser = number(0, i64::MAX as u64))]
     seed: Option<u64>,
@@ -266,6 +279,7 @@ impl Lab {
             Lab::Check { scenarios } => check(&scenarios),
             Lab::Kernels { fetch } => machines::kernels(&fetch),
             Lab::Emulator { build } => machines::emulator(build),
+            Lab::Rivals { build, names } => machines::rivals(build, &names),
             Lab::Show { reports, markdown: as_markdown } => show_again(&reports, as_markdown, verbose),
             Lab::Tables { documents, check } => tables::write(&documents, check),
             Lab::Compare { a, b, within } => compare_files(&a, &b, within),
@@ -275,7 +289,7 @@ impl Lab {
 
 fn check(files: &[PathBuf]) -> Result<()> {
     for file in files {
-        let scenario = variants::read(file, None)?;
+        let scenario = variants::read(Source { file, variants_of: None, settings: &[] })?;
         writeln!(Stdout, "{}: fine ({})", file.display(), scenario.title)?;
     }
     Ok(())
@@ -394,12 +408,16 @@ fn sentence(why: &str) -> &str {
 }
 
 impl Run {
+    fn source<'a>(&'a self, file: &'a Path) -> Source<'a> {
+        Source { file, variants_of: self.variants_of.as_deref(), settings: &self.settings }
+    }
+
     fn run(&self, verbose: bool) -> Result<()> {
         // All mistakes in files come before the first minute is spent.
         for file in &self.scenarios {
-            variants::read(file, self.variants_of.as_deref())?;
+            variants::read(self.source(file))?;
         }
-        let named = |file| (run::name(file, self.variants_of.as_deref()), file);
+        let named = |file| (self.source(file).name(), file);
         results::check_names(&self.scenarios.iter().map(|file| named(file.as_path())).collect::<Vec<_>>())?;
         let cache = Cache::open_default()?;
         let emulator = Emulator::find(&cache)?;
@@ -487,8 +505,7 @@ impl Run {
         bars: &MultiProgress,
     ) -> Result<Report> {
         let order = Order {
-            file,
-            variants_of: self.variants_of.as_deref(),
+            source: self.source(file),
             seed: self.seed,
             repetitions: self.repetitions,
             kernel,
@@ -501,7 +518,7 @@ impl Run {
         if let Ok(style) = ProgressStyle::with_template("{prefix:24!} {bar:30} {elapsed:>5} {msg}") {
             bar.set_style(style);
         }
-        bar.set_prefix(order.name());
+        bar.set_prefix(order.source.name());
         bar.enable_steady_tick(std::time::Duration::from_millis(500));
         let mut quiet = Progress { bar: &bar, said: String::new() };
         let report = run::run(&order, interrupted, &mut |share, text| quiet.show(share, text));

@@ -4,16 +4,15 @@
 use anyhow::{Context, Result};
 use overbook_host::Bare;
 use overbook_lab::Scenario;
-use overbook_lab::scenario::Variant;
-use std::path::Path;
+use overbook_lab::scenario::{Source, Variant};
 
-/// Reads a scenario with the variants of another one, if it is named, and checks everything in them.
+/// Reads a scenario with what an order changes in it, and checks everything in its variants.
 ///
 /// # Errors
 /// A mistake in a file, with its line.
-pub fn read(file: &Path, variants_of: Option<&Path>) -> Result<Scenario> {
-    let (scenario, _) = Scenario::read_with(file, variants_of)?;
-    let variants_in = variants_of.unwrap_or(file);
+pub fn read(source: Source) -> Result<Scenario> {
+    let (scenario, _) = source.read()?;
+    let variants_in = source.variants_of.unwrap_or(source.file);
     let text = overbook_report::json::read_text(variants_in)
         .with_context(|| format!("cannot read scenario {}", variants_in.display()))?;
     for (nth, variant) in scenario.variants.iter().enumerate() {

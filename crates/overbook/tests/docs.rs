@@ -8,7 +8,7 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Commands that other tests run, and which.
-const ELSEWHERE: [(&str, &str); 12] = [
+const ELSEWHERE: [(&str, &str); 13] = [
     ("make lab", "ring 2 runs its scenarios' like"),
     ("make test", ".ci/run"),
     ("make deb", "tests/lab/deb.rs"),
@@ -17,6 +17,7 @@ const ELSEWHERE: [(&str, &str); 12] = [
     ("overbook lab run", "tests/lab/main.rs"),
     ("overbook lab kernels", "make ring2"),
     ("overbook lab emulator", "make ring2"),
+    ("overbook lab rivals", "tests/walk.rs, and by hand, as it builds for a quarter of an hour"),
     ("overbook lab observe", "by hand: it made tests/data/recording.jsonl"),
     ("overbook generate", "tests/lab/deb.rs"),
     ("overbook tunnel run", "crates/tunnel/tests/scenarios.rs, and tests/cli.rs"),

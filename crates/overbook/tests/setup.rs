@@ -61,9 +61,8 @@ fn called_by_rust() -> Vec<(String, String)> {
             let definition = format!("const {name}: &str = \"");
             texts.iter().find_map(|t| Some(t.split_once(&definition)?.1.split('"').next()?.to_string()))
         };
-        for (call, text) in ["Command::new(", "which::which("].iter().flat_map(|call| {
-            texts.iter().flat_map(move |text| text.split(call).skip(1).map(move |t| (call, t)))
-        }) {
+        let call = "Command::new(";
+        for text in texts.iter().flat_map(|text| text.split(call).skip(1)) {
             let argument = text.split(')').next().unwrap_or_default();
             let name = match argument.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')) {
                 Some(name) => Some(name.to_string()),
@@ -172,13 +171,6 @@ fn whatever_is_called_is_installed() {
     let installed = installed();
     let known = |name: &str| installed.contains(name) || ESSENTIAL.split_whitespace().any(|e| e == name);
     let mut called: BTreeSet<String> = called_by_rust().into_iter().map(|(name, _)| name).collect();
-    for file in files(&repository().join("scenarios"), ".toml") {
-        let text = fs::read_to_string(file).unwrap();
-        called.extend(
-            text.lines()
-                .filter_map(|l| Some(l.strip_prefix("command = [\"")?.split('"').next()?.to_string())),
-        );
-    }
     let mut scripts = 0;
     for file in [".ci", "tools", "packaging"].iter().flat_map(|dir| files(&repository().join(dir), "")) {
         // What is for sh runs where the package is installed.
@@ -193,7 +185,7 @@ fn whatever_is_called_is_installed() {
     let recipes: Vec<&str> =
         recipes.lines().filter_map(|l| Some(l.strip_prefix('\t')?.trim_start_matches('@'))).collect();
     called.extend(called_by_shell(&recipes.join("\n")));
-    for program in ["clang-format-19", "cargo", "ps", "systemd-analyze", "mmdebstrap", "cpio", "hackbench"] {
+    for program in ["clang-format-19", "cargo", "ps", "systemd-analyze", "mmdebstrap", "cpio"] {
         assert!(called.contains(program), "{program} is not found any more: {called:?}");
     }
     let missing: Vec<&String> = called.iter().filter(|name| !known(name)).collect();

@@ -2,6 +2,7 @@
 //! Scenario files in the tunnel: all shipped ones run, and one seed gives one trace.
 
 use overbook_lab::Scenario;
+use overbook_lab::scenario::Source;
 use overbook_tunnel::scene::{self, Options, Scene};
 use overbook_tunnel::{picture, show};
 use std::path::{Path, PathBuf};
@@ -56,7 +57,7 @@ fn all_shipped_scenarios_run() {
 #[test]
 fn the_lab_refuses_what_only_the_tunnel_runs() {
     for file in shipped() {
-        let why = Scenario::read_with(&file, None).unwrap_err().to_string();
+        let why = Source { file: &file, variants_of: None, settings: &[] }.read().unwrap_err().to_string();
         assert!(why.contains("overbook tunnel run") && why.contains(".toml:"), "{why}");
     }
 }

@@ -2,9 +2,9 @@
 //! The guest scheduler does what it promises: this machine is the guest; steal times are injected (`--steal-from`), all
 //! else is real. The long check is of two cores of two siblings each; [`packing`] is for all other shapes.
 
-use super::kernel::{complaints, restarts, scheduler_state, set_online};
+use super::kernel::{complaints, restarts, set_online};
 use super::packing;
-use crate::describe::{self, PREFERRED, online_cpus};
+use crate::describe::{self, PREFERRED, online_cpus, scheduler_state};
 use crate::protocol::Event;
 use crate::shape::{SHAPES, Shape};
 use crate::task::{self, now_ns};

@@ -4,12 +4,15 @@
 
 use crate::describe;
 use crate::experiment::{scheduler::Scheduler, tuning};
-use crate::protocol::{GuestAnswer, GuestCount, GuestOrder, InnerGuest};
+use crate::protocol::{GuestAnswer, GuestCount, GuestOrder, InnerGuest, PACKAGES_DIR};
 use crate::scenario::Variant;
 use crate::task::{self, now_ns};
 use anyhow::{Context, Result, anyhow, ensure};
+use nix::mount::{MsFlags, mount};
+use std::ffi::CString;
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -39,6 +42,10 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     // Orders are heard also beside tasks that want all CPUs.
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
     let (runs, online) = (Runs::default(), describe::online_cpus()?.len() as u64);
+    mount_packages()?;
+    if !guest.prepare.is_empty() {
+        run(&guest.prepare)?;
+    }
     thread::scope(|scope| {
         let mut worker = None;
         let _ends = Ends(&runs.gone);
@@ -71,30 +78,53 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
 fn repeat(guest: &InnerGuest, runs: &Runs) -> Result<()> {
     // What it starts is an ordinary task.
     task::set_policy(libc::SCHED_OTHER, 0)?;
-    let (program, arguments) = guest.command.split_first().context("nothing to run")?;
     while !runs.stop.load(Ordering::Relaxed) {
         let start = now_ns();
-        let output = Command::new(format!("/bin/{program}")).args(arguments).stdin(Stdio::null()).output();
-        let output = output.with_context(|| format!("cannot run {program}"))?;
-        ensure!(
-            output.status.success(),
-            "{program} failed ({}): {}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr).trim()
-        );
+        let text = run(&guest.command)?;
         let run_ns = now_ns() - start;
         let done = match &guest.figure {
             Some(word) => {
-                let text = String::from_utf8_lossy(&output.stdout);
                 let rate = number_after(&text, word);
-                let rate =
-                    rate.with_context(|| format!("{program} says no number after {word}: {}", text.trim()))?;
+                let rate = rate.with_context(|| {
+                    format!("{} says no number after {word}: {}", guest.command[0], text.trim())
+                })?;
                 rate * run_ns as f64 / 1e9
             }
             None => 1.0,
         };
         let mut sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
         *sum = GuestCount { runs: sum.runs + 1, run_ns: sum.run_ns + run_ns, done: sum.done + done, ..*sum };
+    }
+    Ok(())
+}
+
+/// Runs a program of the packages to its end, with these as its root, and gives what it prints.
+fn run(words: &[String]) -> Result<String> {
+    let (program, arguments) = words.split_first().context("nothing to run")?;
+    let root = CString::new(format!("/{PACKAGES_DIR}"))?;
+    let mut command = Command::new(program);
+    command.args(arguments).stdin(Stdio::null()).env("PATH", "/usr/bin:/usr/sbin").env("HOME", "/tmp");
+    // SAFETY: both calls are plain system calls.
+    unsafe {
+        command.pre_exec(move || match libc::chroot(root.as_ptr()) {
+            0 if libc::chdir(c"/".as_ptr()) == 0 => Ok(()),
+            _ => Err(std::io::Error::last_os_error()),
+        });
+    }
+    let output = command.output().with_context(|| format!("cannot run {program}"))?;
+    let why = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "{program} failed ({}): {}", output.status, why.trim());
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// What programs expect to find beside their own files.
+fn mount_packages() -> Result<()> {
+    fs::create_dir("/dev/shm")?;
+    mount(Some("tmpfs"), "/dev/shm", Some("tmpfs"), MsFlags::empty(), None::<&str>)?;
+    for dir in ["/proc", "/sys", "/dev", "/run", "/tmp"] {
+        let to = format!("/{PACKAGES_DIR}{dir}");
+        mount(Some(dir), to.as_str(), None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)
+            .with_context(|| format!("cannot mount {to}"))?;
     }
     Ok(())
 }

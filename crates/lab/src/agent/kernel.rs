@@ -10,11 +10,6 @@ use std::os::unix::net::UnixStream;
 const COMPLAINTS: [&str; 6] =
     ["runnable task stall", "runtime error", "soft lockup", "BUG:", "WARNING:", "rcu: INFO"];
 
-/// `enabled` while a sched_ext scheduler is loaded, else `disabled`, or on the way.
-pub fn scheduler_state() -> Result<String> {
-    Ok(fs::read_to_string("/sys/kernel/sched_ext/state")?.trim().to_string())
-}
-
 /// Where scx_stats serves.
 const STATS_SOCKET: &str = "/var/run/scx/root/stats";
 

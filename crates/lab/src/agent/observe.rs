@@ -2,7 +2,8 @@
 //! `overbook report` beside VMs that contend, under EEVDF and under `overbook host`: what it prints, and the snapshots.
 //! Then metrics are scraped, and a second scheduler takes over from the first.
 
-use super::kernel::{scheduler_state, serves_statistics};
+use super::kernel::serves_statistics;
+use crate::describe::scheduler_state;
 use crate::instrument::Clock;
 use crate::protocol::Event;
 use anyhow::{Context, Result, bail, ensure};

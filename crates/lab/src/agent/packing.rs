@@ -3,8 +3,8 @@
 //! what is bound, and gives everything back. What must come out is found here from sysfs, not asked of the scheduler.
 
 use super::guest::{Guest, Injected, PATIENCE, Worker, load_patience, places, preferred, stats, wait};
-use super::kernel::{complaints, scheduler_state};
-use crate::describe::{online_cpus, parse_cpus};
+use super::kernel::complaints;
+use crate::describe::{online_cpus, parse_cpus, scheduler_state};
 use crate::protocol::Event;
 use crate::shape::Shape;
 use crate::task;

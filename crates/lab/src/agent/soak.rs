@@ -2,7 +2,8 @@
 //! The soak: VMs come and go while the host scheduler is changed, killed, loaded again, their `cpu.max` changes, and CPUs go
 //! away. Every VM must get on at any time, and the kernel must have no complaint.
 
-use super::kernel::{complaints, restarts, scheduler_state, serves_statistics, set_online};
+use super::kernel::{complaints, restarts, serves_statistics, set_online};
+use crate::describe::scheduler_state;
 use crate::instrument::Clock;
 use crate::protocol::{Event, Soak};
 use crate::task::{self, now_ns};

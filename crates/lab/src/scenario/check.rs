@@ -153,6 +153,9 @@ impl Scenario {
             }
             _ => {}
         }
+        if let Some(words) = &variant.scheduler {
+            self.check_scheduler(variant, words)?;
+        }
         match (&self.linux, variant.cooperate) {
             (Some(linux), Some(n)) => range(&["cooperate"], n, 1, linux.guests)?,
             (None, Some(_)) => return mistake(&["cooperate"], "`cooperate` needs a [linux] table".into()),
@@ -160,6 +163,23 @@ impl Scenario {
         }
         for feature in &variant.features {
             check_feature(feature).map_err(|what| (vec![Key::Name("features")], what))?;
+        }
+        Ok(())
+    }
+
+    fn check_scheduler(&self, variant: &Variant, words: &[String]) -> Result<(), Mistake> {
+        let wrong = |what: &str| mistake(&["scheduler"], what.into());
+        if variant.overbook.is_some() {
+            return wrong("one host has one scheduler: leave `scheduler` or `overbook` out");
+        }
+        if self.guest.is_some() || self.tunnel.is_some() {
+            return wrong("schedulers of others are measured on an emulated host: use [[vm]] or [linux]");
+        }
+        if words.first().is_none_or(|name| name.is_empty()) {
+            return wrong("name a program, and then its arguments: [\"scx_lavd\", \"--performance\"]");
+        }
+        if let Some(word) = words.iter().find(|word| number_to_stretch(word).is_some_and(|n| n.is_err())) {
+            return mistake(&["scheduler"], format!("{word:?} is no number to stretch: write \"@20000\""));
         }
         Ok(())
     }
@@ -215,6 +235,11 @@ fn like(name: &str) -> String {
             ": /sys/kernel/debug/sched/features of a kernel lists its own, some with NO_ before them".into()
         }
     }
+}
+
+/// The number in a word that means one times the dilation.
+pub(super) fn number_to_stretch(word: &str) -> Option<Result<u64, std::num::ParseIntError>> {
+    word.strip_prefix('@').map(str::parse)
 }
 
 /// Names end up in file names, cgroups and table headings.
@@ -306,14 +331,14 @@ mod tests {
             (
                 GOOD.replace(
                     "[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"",
-                    "[linux]\ncpus = 4\ncommand = [\"x\"]",
+                    "[linux]\npackages = []\ncpus = 4\ncommand = [\"x\"]",
                 ),
-                "x.toml:5: cpus = 4 is out of range: 1 to 3",
+                "x.toml:6: cpus = 4 is out of range: 1 to 3",
             ),
             (
                 GOOD.replace(
                     "[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"",
-                    "[linux]\ncpus = 2\ncommand = [\"x\"]",
+                    "[linux]\npackages = []\ncpus = 2\ncommand = [\"x\"]",
                 ),
                 "x.toml:2: the host needs 2048 MB",
             ),

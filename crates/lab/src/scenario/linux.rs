@@ -47,14 +47,18 @@ pub struct LinuxSpec {
     /// See [`Paravirtual`].
     #[serde(default)]
     pub paravirtual: Paravirtual,
-    /// A program of the lab's own host and its arguments, run again and again in every guest. Runs per second are
-    /// counted.
+    /// Debian packages that have the programs and files of the guests.
+    pub packages: Vec<String>,
+    /// A program of these packages and its arguments, run again and again in every guest. Runs per second are counted.
     pub command: Vec<String>,
+    /// The like, run once when a guest is up.
+    #[serde(default)]
+    pub prepare: Vec<String>,
     /// A word of its output that stands before a rate per second, which is reported instead of runs per second:
     /// `Throughput`.
     #[serde(default)]
     pub figure: Option<String>,
-    /// Files of the lab's own host that the program reads.
+    /// Files, programs and folders of the packages that are wanted besides these programs, with their libraries.
     #[serde(default)]
     pub files: Vec<PathBuf>,
 }
@@ -108,6 +112,10 @@ impl LinuxSpec {
         }
         for vcpus in self.vcpus() {
             range(&["vcpus"], vcpus, 1, 16)?;
+        }
+        let fine = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b);
+        if let Some(name) = self.packages.iter().find(|name| name.len() < 2 || !name.bytes().all(fine)) {
+            return mistake(&["packages"], format!("{name:?} is no name of a Debian package"));
         }
         if let Some(file) = self.files.iter().find(|file| file.is_relative()) {
             return mistake(&["files"], format!("{} is no path from the root", file.display()));

@@ -103,6 +103,10 @@ pub fn examples(page: &str) -> &'static [Example] {
             ("Which one is used", "overbook lab emulator"),
             ("Build the lab's own first", "overbook lab emulator --build"),
         ],
+        "overbook-lab-rivals" => &[
+            ("Which there are", "overbook lab rivals"),
+            ("Build one of them", "overbook lab rivals --build scx_lavd"),
+        ],
         "overbook-lab-show" => &[
             (
                 "The result of a run again, with all its tables",

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! What the lab boots: which kernels there are, and which emulator.
+//! What the lab boots: which kernels there are, which emulator, and which schedulers of others.
 
 use anyhow::Result;
 use overbook_host::output::{Stdout, note};
+use overbook_kernels::rivals::{self, RIVALS};
 use overbook_kernels::{Cache, Emulator, Want};
 use overbook_report::table;
 use std::io::Write;
@@ -46,5 +47,19 @@ pub fn emulator(build: bool) -> Result<()> {
         }
     };
     writeln!(Stdout, "{found} ({}): {why}", found.program.display())?;
+    Ok(())
+}
+
+/// Lists schedulers of others, after these were built if that is wanted.
+pub fn rivals(build: bool, names: &[String]) -> Result<()> {
+    let cache = Cache::open_default()?;
+    if build {
+        rivals::build(&cache, names, &mut |text| note(text))?;
+    }
+    let rows = RIVALS.into_iter().map(|(name, version)| {
+        let state = if rivals::is_built(&cache, name) { "built" } else { "not built" };
+        vec![name.into(), version.into(), state.into()]
+    });
+    writeln!(Stdout, "{}", table::plain(&["scheduler", "version", ""], 3, rows))?;
     Ok(())
 }
