@@ -52,7 +52,8 @@ impl Rival {
                 bail!("{} did not load ({status}): {}", rival.name, rival.last_words());
             }
             if now_ns() - start > LOAD_PATIENCE.as_nanos() as u64 {
-                bail!("{} did not load within {} s", rival.name, LOAD_PATIENCE.as_secs());
+                let seconds = LOAD_PATIENCE.as_secs();
+                bail!("{} did not load within {seconds} s: {}", rival.name, rival.last_words());
             }
             sleep(Duration::from_millis(50));
         }

@@ -192,7 +192,7 @@ fn a_linux_guest_spins_and_is_served() {
     let dir = TempDir::new().unwrap();
     let body = "[host]\ncpus = 3\nmemory_mb = 2560\n[measure]\nseconds = 0.6\nsettle_seconds = 0.3\nrepetitions = 1\n\
         [linux]\nguests = 2\nvcpus = 4\ncpus = 2\nparavirtual = \"none\"\n\
-        command = [\"hackbench\", \"-g\", \"1\", \"-f\", \"2\", \"-l\", \"100\"]\n\
+        packages = [\"rt-tests\"]\ncommand = [\"hackbench\", \"-g\", \"1\", \"-f\", \"2\", \"-l\", \"100\"]\n\
         [[variant]]\nname = \"host\"\nabout = \"ours\"\noverbook = []\n";
     let file = write(&dir, "linux.toml", body);
     for kernel in ["6.18", overbook_kernels::NEWEST] {
