@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// Longest wait for a load: the kernel verifies every program, and an emulated CPU takes its time for it.
-const LOAD_PATIENCE: Duration = Duration::from_secs(120);
+const LOAD_PATIENCE: Duration = Duration::from_secs(600);
 
 /// Longest wait for the kernel to take all tasks back.
 const END_PATIENCE: Duration = Duration::from_secs(60);
