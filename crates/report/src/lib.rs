@@ -2,7 +2,7 @@
 //! Reports of the lab: the schema, what the figures mean together, and how they are shown.
 //!
 //! * [`schema`]: the JSON form of a run. * [`stats`]: medians, spread, bootstrap. * [`summary`]: rows for all
-//!   renderings. * [`table`], [`html`], [`markdown`]: the renderings. * [`columns`], [`mod@format`], [`plot`]: what they
+//!   renderings. * [`loads`]: several scenarios side by side. * [`table`], [`html`], [`markdown`]: the renderings. * [`columns`], [`mod@format`], [`plot`]: what they
 //!   are made of.
 //! * [`compare`]: two reports. * [`json`]: files.
 
@@ -11,6 +11,7 @@ pub mod compare;
 pub mod format;
 pub mod html;
 pub mod json;
+pub mod loads;
 pub mod markdown;
 pub mod plot;
 pub mod schema;

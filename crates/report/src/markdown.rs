@@ -2,6 +2,7 @@
 //! The result as a table for documents. Who reads it sees what gets worse beside what gets better.
 
 use crate::format::{NONE, cpus_range, fixed, percent, ratio, repetitions, three, time};
+use crate::loads;
 use crate::schema::Report;
 use crate::summary::{self, Outcome, Row};
 use std::fmt::Write;
@@ -17,15 +18,18 @@ pub enum Kind {
     Guests,
     /// All variants beside each other: what each does of the bound, and against the baseline.
     Variants,
+    /// A row for each load: the baseline, Overbook, and the best scheduler of others.
+    Loads,
 }
 
 impl Kind {
     /// All, by name.
-    pub const NAMES: [(&str, Kind); 4] = [
+    pub const NAMES: [(&str, Kind); 5] = [
         ("work", Kind::Work),
         ("shares", Kind::Shares),
         ("guests", Kind::Guests),
         ("variants", Kind::Variants),
+        ("loads", Kind::Loads),
     ];
 
     /// The one of this name.
@@ -100,6 +104,7 @@ pub fn table(kind: Kind, reports: &[&Report]) -> String {
         Kind::Shares => shares(reports),
         Kind::Guests => reports.iter().map(|report| guests(report)).collect::<Vec<_>>().join("\n"),
         Kind::Variants => variants(reports),
+        Kind::Loads => grid(&loads::HEAD, &loads::cells(&loads::loads(reports))),
     }
 }
 

@@ -2,6 +2,7 @@
 //! Plots as inline SVG.
 
 use crate::format::count;
+use crate::loads::Load;
 use crate::schema::{Report, Run, VcpuResult};
 use crate::summary::{self, Row};
 use crate::{stats, table};
@@ -109,6 +110,63 @@ pub fn rates(report: &Report, rows: &[Row]) -> Result<String> {
         }
         Ok(())
     })
+}
+
+/// Loads side by side: what the baseline, Overbook and the best of the others do of the bound. A picture of its own, to
+/// stand in a document.
+///
+/// # Errors
+/// The plot cannot be drawn.
+pub fn loads(loads: &[Load]) -> Result<String> {
+    const KINDS: [&str; 3] = ["EEVDF", "Overbook", "best of the others"];
+    let share = |row: &Row| row.of_bound.unwrap_or(0.0);
+    let shares = |load: &Load| {
+        [share(&load.baseline), load.ours.as_ref().map_or(0.0, share), load.best.as_ref().map_or(0.0, share)]
+    };
+    let top = loads.iter().flat_map(shares).fold(1.0, f64::max) * 1.03;
+    let height = 84 + 34 * loads.len() as u32;
+    let mut text = String::new();
+    {
+        let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
+        let mut chart = ChartBuilder::on(&area)
+            .margin(8)
+            .margin_top(28)
+            .margin_right(24)
+            .x_label_area_size(44)
+            .y_label_area_size(room(loads.iter().map(|load| load.name.as_str())))
+            .build_cartesian_2d(0.0..top, 0.0..loads.len() as f64)?;
+        chart
+            .configure_mesh()
+            .disable_y_mesh()
+            .light_line_style(TRANSPARENT)
+            .bold_line_style(INK.mix(0.25))
+            .axis_style(INK)
+            .x_labels(6)
+            .x_label_style(label(14))
+            .x_label_formatter(&|share| format!("{:.0} %", share * 100.0))
+            .y_labels(0)
+            .x_desc("work, of what could be done if no vCPU waited for a preempted sibling")
+            .draw()?;
+        for (i, load) in loads.iter().enumerate() {
+            let y = (loads.len() - 1 - i) as f64;
+            for (nth, share) in shares(load).into_iter().enumerate() {
+                let upper = y + 0.9 - 0.27 * nth as f64;
+                let bar = Rectangle::new([(0.0, upper - 0.25), (share, upper)], COLOURS[nth].filled());
+                chart.draw_series([bar])?;
+            }
+            let place = chart.backend_coord(&(0.0, y + 0.5));
+            area.draw(&Text::new(load.name.clone(), (8, place.1 - 6), label(13)))?;
+        }
+        let bound = PathElement::new([(1.0, 0.0), (1.0, loads.len() as f64)], INK.stroke_width(2));
+        chart.draw_series([bound])?;
+        for (nth, kind) in KINDS.into_iter().enumerate() {
+            let left = 90 + 110 * nth as i32;
+            area.draw(&Rectangle::new([(left, 10), (left + 12, 20)], COLOURS[nth].filled()))?;
+            area.draw(&Text::new(kind, (left + 18, 8), label(14)))?;
+        }
+        area.present().map_err(|e| anyhow!("{e}"))?;
+    }
+    Ok(text)
 }
 
 /// How long guests waited: the share of waits that were shorter, on a logarithmic axis; `None` if nobody waited.

@@ -90,6 +90,19 @@ pub fn rows_per_vm(report: &Report) -> Vec<Row> {
     rows_of(report, vms.iter().enumerate().map(|(place, vm)| (vm.name.clone(), vec![place])).collect())
 }
 
+/// The same with one row for all VMs whose work has the same unit, whatever else they are.
+pub fn rows_per_unit(report: &Report) -> Vec<Row> {
+    let vms = report.runs.iter().find(|run| run.error.is_none()).map_or(&[][..], |run| &run.vms);
+    let mut groups: Vec<Group> = Vec::new();
+    for (place, vm) in vms.iter().enumerate() {
+        match groups.iter_mut().find(|(unit, _)| *unit == vm.unit) {
+            Some((_, members)) => members.push(place),
+            None => groups.push((vm.unit.clone(), vec![place])),
+        }
+    }
+    rows_of(report, groups)
+}
+
 fn rows_of(report: &Report, groups: Vec<Group>) -> Vec<Row> {
     let variants = report.variants.iter();
     variants.flat_map(|v| groups.iter().filter_map(|group| row(report, &v.name, group))).collect()

@@ -2,17 +2,19 @@
 //! Tables of documents, written from the results that they name.
 //!
 //! A comment says which: `<!-- table KIND: FILE… -->`, with files relative to the document. What follows is ours, up to
-//! `<!-- end of table -->`.
+//! `<!-- end of table -->`. The picture of a table of loads is a file of its own: `<!-- picture FILE.svg: FILE… -->`.
 
 use anyhow::{Context, Result, bail};
 use overbook_host::output::Stdout;
 use overbook_report::json;
 use overbook_report::markdown::{self, Kind};
 use overbook_report::schema::Report;
+use overbook_report::{loads, plot};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
 const BEGIN: &str = "<!-- table ";
+const PICTURE: &str = "<!-- picture ";
 const END: &str = "<!-- end of table -->";
 
 /// Writes the tables of documents anew; or only says which are not what their results say, and fails.
@@ -23,6 +25,16 @@ pub fn write(documents: &[PathBuf], only_check: bool) -> Result<()> {
             json::read_text(document).with_context(|| format!("cannot read {}", document.display()))?;
         let folder = document.parent().unwrap_or(Path::new(""));
         let (fresh, tables) = renewed(&text, folder).with_context(|| format!("in {}", document.display()))?;
+        for (file, svg) in pictures(&text, folder).with_context(|| format!("in {}", document.display()))? {
+            // One that is not there differs.
+            if std::fs::read_to_string(&file).is_ok_and(|old| old == svg) {
+                continue;
+            }
+            if !only_check {
+                json::write_atomically(&file, &svg)?;
+            }
+            stale.push(file.display().to_string());
+        }
         if fresh != text {
             if !only_check {
                 json::write_atomically(document, &fresh)?;
@@ -33,11 +45,30 @@ pub fn write(documents: &[PathBuf], only_check: bool) -> Result<()> {
     }
     if only_check && !stale.is_empty() {
         bail!(
-            "the tables of {} are not what their results say: run `overbook lab tables` with these files",
+            "{} are not what their results say: run `overbook lab tables` with these files",
             stale.join(" and ")
         );
     }
     Ok(())
+}
+
+/// The pictures that a document orders: their files, and what they should be.
+fn pictures(text: &str, folder: &Path) -> Result<Vec<(PathBuf, String)>> {
+    let orders = text.lines().filter_map(|line| line.strip_prefix(PICTURE)?.strip_suffix("-->"));
+    let picture = |order: &str| {
+        let (file, files) = order
+            .split_once(':')
+            .with_context(|| format!("`{PICTURE}{order}-->` names no files after a colon"))?;
+        let reports = read(files, folder)?;
+        let reports: Vec<&Report> = reports.iter().collect();
+        let svg = plot::loads(&loads::loads(&reports))?;
+        Ok((folder.join(file.trim()), svg))
+    };
+    orders.map(picture).collect()
+}
+
+fn read(files: &str, folder: &Path) -> Result<Vec<Report>> {
+    files.split_whitespace().map(|file| json::read(&folder.join(file))).collect()
 }
 
 /// A document with its tables made anew, and how many there are.
@@ -66,9 +97,7 @@ fn made(order: &str, folder: &Path) -> Result<String> {
         let known: Vec<&str> = Kind::NAMES.iter().map(|(name, _)| *name).collect();
         format!("there is no table `{}`: {}", kind.trim(), known.join(", "))
     })?;
-    let reports: Result<Vec<Report>> =
-        files.split_whitespace().map(|file| json::read(&folder.join(file))).collect();
-    let reports = reports?;
+    let reports = read(files, folder)?;
     let reports: Vec<&Report> = reports.iter().collect();
     Ok(format!("{}\n{}", markdown::table(kind, &reports), markdown::source(&reports)))
 }
@@ -86,6 +115,24 @@ mod tests {
         assert!(fresh.starts_with("before\n<!-- table work: report.json -->\n| scenario |"), "{fresh}");
         assert!(fresh.ends_with(".toml`\n<!-- end of table -->\nafter\n"), "{fresh}");
         assert_eq!(renewed(&fresh, &folder).unwrap().0, fresh, "the second time nothing changes");
+    }
+
+    #[test]
+    fn a_picture_is_a_file_beside_the_document() {
+        let data = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/report.json");
+        let folder = tempfile::tempdir().unwrap();
+        let page = folder.path().join("page.md");
+        std::fs::write(
+            &page,
+            format!("<!-- picture loads.svg: {} -->\n![loads](loads.svg)\n", data.display()),
+        )
+        .unwrap();
+        let pages = [page];
+        assert!(write(&pages, true).is_err(), "it is not there yet");
+        write(&pages, false).unwrap();
+        let svg = std::fs::read_to_string(folder.path().join("loads.svg")).unwrap();
+        assert!(svg.contains("<svg") && svg.contains("Overbook"), "{svg}");
+        write(&pages, true).unwrap();
     }
 
     #[test]
