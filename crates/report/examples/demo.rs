@@ -150,6 +150,7 @@ fn vcpu(work: u64, waits: f64, random: &mut ChaCha8Rng) -> VcpuResult {
     VcpuResult {
         work,
         spins: (waits * 2e6) as u64,
+        interrupts: 0,
         wait: WaitHistogram { buckets: buckets.into_iter().collect(), max_ns },
         run_ns,
         queued_ns,

@@ -206,6 +206,9 @@ pub struct VcpuResult {
     pub work: u64,
     /// Turns of the guest's spin loops.
     pub spins: u64,
+    /// Interrupts that a micro-guest has handled.
+    #[serde(default)]
+    pub interrupts: u64,
     /// Time spent waiting for siblings, as the guest saw it.
     pub wait: WaitHistogram,
     /// On a CPU.

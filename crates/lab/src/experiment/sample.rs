@@ -98,6 +98,7 @@ fn vcpu(old: &Counters, new: &Counters, task: TaskCounts, tsc_khz: u32) -> VcpuR
     VcpuResult {
         work: new.work - old.work,
         spins: new.spins - old.spins,
+        interrupts: new.interrupts - old.interrupts,
         wait: waits(old, new, tsc_khz),
         steal_ns: new.steal_ns.saturating_sub(old.steal_ns),
         ..VcpuResult::from(task)

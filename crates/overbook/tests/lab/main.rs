@@ -29,7 +29,10 @@ fn scenario(name: &str) -> PathBuf {
 fn run(file: &Path, arguments: &[&str]) -> Report {
     let out = TempDir::new().unwrap();
     let mut command = overbook();
-    command.args(["lab", "run", "--accel", "icount", "--output"]).arg(out.path()).arg(file).args(arguments);
+    command.args(["lab", "run", "--output"]).arg(out.path()).arg(file).args(arguments);
+    if !arguments.contains(&"--accel") {
+        command.args(["--accel", "icount"]);
+    }
     let output = command.output().unwrap();
     assert!(output.status.success(), "{}", text(&output));
     let name = file.file_stem().unwrap().to_str().unwrap();
@@ -183,6 +186,45 @@ fn contention_is_seen_by_the_counters() {
     }
     let share = summary::rows(&report)[0].of_bound.unwrap();
     assert!((0.3..1.05).contains(&share), "{share} of the bound");
+}
+
+/// The emulator's patches `pause-filter` and `pause-turn`: a spin of a guest exits after 2,000 PAUSEs, and KVM doubles
+/// that from exit to exit of a turn. Some spins end before.
+#[test]
+fn a_spin_exits_by_the_window() {
+    let dir = TempDir::new().unwrap();
+    let body = "[measure]\nseconds = 0.3\nrepetitions = 1\n[[vm]]\nvcpus = 4\npattern = \"lock\"\n[host]\ncpus = 2\n";
+    let report = run(&write(&dir, "window.toml", body), &["--kernel", "6.18"]);
+    let vm = &report.runs[0].vms[0];
+    let (pauses, exits) = (vm.vcpus.iter().map(|v| v.spins).sum::<u64>(), vm.kvm.exits["pause"]);
+    let pauses_per_exit = pauses as f64 / exits as f64;
+    assert!((1_950.0..10_000.0).contains(&pauses_per_exit), "{pauses} PAUSEs and {exits} exits");
+}
+
+/// The emulator's patches `injected-once` and `virq-lock`: who is asked by an interrupt takes one for each
+/// time that it was asked; in parallel mode none is lost, after which its sender would wait for ever.
+#[test]
+fn an_interrupt_comes_once() {
+    let dir = TempDir::new().unwrap();
+    let body = "[host]\ncpus = 2\n[measure]\nseconds = 0.3\nrepetitions = 1\nbound = false\n\
+        [[vm]]\nname = \"user\"\nvcpus = 4\npattern = \"user-receiver\"\n\
+        [[vm]]\nname = \"halted\"\nvcpus = 4\npattern = \"halted-receiver\"\n";
+    let file = write(&dir, "once.toml", body);
+    for accel in ["icount", "parallel"] {
+        let report = run(&file, &["--kernel", "6.18", "--lenient", "--accel", accel]);
+        for name in ["user", "halted"] {
+            let vcpus = &vm(&report, "eevdf", name).vcpus;
+            for pair in vcpus.chunks(2) {
+                let (asked, handled) = (pair[0].work, pair[1].interrupts);
+                // The window may open or close between the two. In parallel the counters are not read at one moment.
+                let apart = if accel == "icount" { 1 } else { asked };
+                assert!(
+                    asked > 10 && handled.abs_diff(asked) <= apart,
+                    "{accel}, {name}: {asked}, {handled}"
+                );
+            }
+        }
+    }
 }
 
 /// Linux guests without paravirtual help: they come up, spin, exit by the window, are
