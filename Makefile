@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 OVERBOOK := $(or $(CARGO_TARGET_DIR),target)/release/overbook
 RESULTS ?= lab-results
-LAB_SCENARIOS := lock-2to1 ipi-2to1 compute-2to1
+LAB_SCENARIOS := lock-2to1 ipi-2to1 compute-2to1 linux-2to1
 C_FILES := $(shell git ls-files '*.c' '*.h')
 
 # Kernels that ring 2 boots: a series, or the newest that qualifies. Which of its tests: all, or those named.

@@ -128,7 +128,7 @@ impl Report {
     }
 
     /// What a directed-yield scheduler could change. The bound is what is burnt now; how much of it comes back depends
-    /// on what the vCPUs wait for (docs/results.md).
+    /// on what the vCPUs wait for (docs/results/host.md).
     pub fn expectation(&self) -> String {
         let Some(burnt) = self.burnt else {
             return "Nothing can be said of what `overbook host` would bring, as spins cannot be seen."

@@ -87,8 +87,10 @@ fn commands_of_the_docs_are_tried() {
 
 #[test]
 fn links_of_the_docs_lead_somewhere() {
-    let docs = root().join("docs");
-    let files = fs::read_dir(&docs).unwrap().flatten().map(|e| e.path()).filter(|path| path.is_file());
+    let folders =
+        ["docs", "docs/results", "docs/decisions"].map(|folder| fs::read_dir(root().join(folder)).unwrap());
+    let files = folders.into_iter().flatten().flatten().map(|e| e.path());
+    let files = files.filter(|path| path.extension().is_some_and(|e| e == "md"));
     for entry in files.chain([root().join("README.md")]) {
         let text = fs::read_to_string(&entry).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {
@@ -115,29 +117,30 @@ fn the_picture_of_the_readme_has_a_caption() {
     }
 }
 
-/// What the rules, and the README, say was measured: each figure in a sentence that cites results.md is there.
+/// What the rules, and the README, say was measured: each figure in a sentence that cites the results of the host is there.
 #[test]
 fn figures_of_the_docs_are_those_of_the_results() {
+    const PAGE: &str = "results/host.md#";
     let text = |file: &str| fs::read_to_string(root().join(file)).unwrap();
-    let rules = text("docs/policies.md") + &text("README.md").replace("docs/results.md", "results.md");
-    let results = text("docs/results.md");
+    let rules = text("docs/policies.md") + &text("README.md").replace("](docs/", "](");
+    let results = text("docs/results/host.md");
     let is_figure = |word: &&str| word.contains('.') && word.parse::<f64>().is_ok();
     let mut figures = 0;
-    for sentence in rules.split(". ").filter(|sentence| sentence.contains("](results.md#")) {
+    for sentence in rules.split(". ").filter(|sentence| sentence.contains(PAGE)) {
         for figure in sentence.split(|c: char| c.is_whitespace() || ",:;()".contains(c)).filter(is_figure) {
             figures += 1;
             let there = |word: &str| word.trim_matches(|c: char| !c.is_ascii_digit()) == figure;
-            assert!(results.split_whitespace().any(there), "{figure} is not in results.md: {sentence}");
+            assert!(results.split_whitespace().any(there), "{figure} is not in {PAGE}: {sentence}");
         }
     }
     assert!(figures > 2, "only {figures} figures");
-    for anchor in rules.split("](results.md#").skip(1).filter_map(|rest| rest.split(')').next()) {
+    for anchor in rules.split(PAGE).skip(1).filter_map(|rest| rest.split(')').next()) {
         let heading = |line: &str| {
             let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
             line.starts_with('#')
                 && words.chars().filter(|c| c.is_alphanumeric() || *c == '-').eq(anchor.chars())
         };
-        assert!(results.lines().any(heading), "results.md has no heading #{anchor}");
+        assert!(results.lines().any(heading), "{PAGE}{anchor} is no heading");
     }
 }
 
@@ -154,9 +157,16 @@ fn the_docs_agree_on_the_disk_that_it_takes() {
 /// Tables are what `overbook lab tables` makes of the results that are checked in.
 #[test]
 fn tables_are_what_their_results_say() {
-    let (fine, said) = overbook(&["lab", "tables", "--check", "docs/results.md"], &root());
-    assert!(fine, "{said}");
-    assert!(!said.contains(": 0 tables"), "{said}");
+    let pages = fs::read_dir(root().join("docs/results")).unwrap().flatten().map(|entry| entry.path());
+    let pages: Vec<String> = pages
+        .filter(|path| path.extension().is_some_and(|e| e == "md"))
+        .map(|path| path.to_string_lossy().into_owned())
+        .collect();
+    let words: Vec<&str> =
+        ["lab", "tables", "--check"].into_iter().chain(pages.iter().map(String::as_str)).collect();
+    let (fine, said) = overbook(&words, &root());
+    assert!(fine && pages.len() > 3, "{said}");
+    assert!(!said.contains("guest.md: 0 tables"), "{said}");
 }
 
 /// The README's figures are those of the files that are checked in with it, and one command prints them.

@@ -118,8 +118,8 @@ pub fn examples(page: &str) -> &'static [Example] {
             ),
         ],
         "overbook-lab-tables" => &[
-            ("Write the tables of a page anew", "overbook lab tables docs/results.md"),
-            ("Look whether they are what their results say", "overbook lab tables --check docs/results.md"),
+            ("Write the tables of a page anew", "overbook lab tables docs/results/*.md"),
+            ("Look whether they are what their results say", "overbook lab tables --check docs/results/*.md"),
         ],
         "overbook-tunnel" | "overbook-tunnel-run" => &[(
             "256 CPUs and 2,000 vCPUs, with a picture of who ran where",
