@@ -13,7 +13,7 @@ C_FILES := $(shell git ls-files '*.c' '*.h')
 KERNELS ?= 6.18 newest
 TESTS ?=
 
-.PHONY: all build clean deb format fresh fresh-quick lab lint ring1 ring2 setup test
+.PHONY: all build clean deb format fresh fresh-quick kernel lab lint ring1 ring2 setup test
 
 all: build
 
@@ -28,6 +28,10 @@ build: setup
 lab: build
 	$(OVERBOOK) lab emulator --build
 	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/%.toml) --jobs 3 --output $(RESULTS)
+
+## The kernel with this project's patches, for the lab: docs/kernel.md.
+kernel: build
+	$(OVERBOOK) lab kernels --build
 
 ## Linters and both rings of tests.
 test: lint ring1 ring2

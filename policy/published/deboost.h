@@ -19,14 +19,12 @@
 #ifndef OVERBOOK_PUBLISHED_DEBOOST_H
 #define OVERBOOK_PUBLISHED_DEBOOST_H
 
-#include "lca.h"
 #include "../math.h"
 #include "ratelimit.h"
 #include "../vtime.h"
 
-/* At most one penalty per runqueue in this time. */
+/* The published times, ns, for struct ovb_deboost_call. */
 #define OVB_DEBOOST_INTERVAL_NS 6000000ull
-/* A yield back to whom one was yielded from is a reversal if it comes this soon. */
 #define OVB_DEBOOST_REVERSAL_NS 600000ull
 
 /* What one call is about. */
@@ -38,6 +36,10 @@ struct ovb_deboost_call {
 	ovb_u64 gran;
 	/* ovb_vtime_gap() at the common queue. */
 	ovb_u64 gap;
+	/* At most one penalty per runqueue in this time. */
+	ovb_u64 interval;
+	/* A yield back to whom one was yielded from is a reversal if it comes this soon. */
+	ovb_u64 reversal;
 	/* Tasks queued at the common queue. Delayed dequeues are no competitors: leave them out if
 	 * possible. */
 	ovb_u32 nr_queued;
@@ -93,8 +95,7 @@ static inline int ovb_deboost_is_reversal(const struct ovb_deboost_state *state,
 					  const struct ovb_deboost_call *call)
 {
 	return state->pair_known && state->pair_source == call->target &&
-	       state->pair_target == call->source &&
-	       call->now - state->pair_at <= OVB_DEBOOST_REVERSAL_NS;
+	       state->pair_target == call->source && call->now - state->pair_at <= call->reversal;
 }
 
 static inline void ovb_deboost_record(struct ovb_deboost_state *state,
@@ -142,7 +143,7 @@ static inline ovb_u64 ovb_deboost_published(struct ovb_deboost_state *state,
 {
 	int reversal;
 
-	if (!ovb_ratelimit_open(&state->limit, call->now, OVB_DEBOOST_INTERVAL_NS))
+	if (!ovb_ratelimit_open(&state->limit, call->now, call->interval))
 		return 0;
 	ovb_ratelimit_use(&state->limit, call->now);
 	if (!call->valid || call->nr_queued <= 1)
@@ -162,7 +163,7 @@ static inline ovb_u64 ovb_deboost(struct ovb_deboost_state *state,
 		return 0;
 	reversal = ovb_deboost_is_reversal(state, call);
 	ovb_deboost_record(state, call);
-	if (!ovb_ratelimit_open(&state->limit, call->now, OVB_DEBOOST_INTERVAL_NS))
+	if (!ovb_ratelimit_open(&state->limit, call->now, call->interval))
 		return 0;
 	ovb_ratelimit_use(&state->limit, call->now);
 	return ovb_deboost_penalty(call->gran, call->gap, call->nr_queued, reversal);

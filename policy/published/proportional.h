@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Proportional hierarchical yield (K Prateek Nayak): after an ordinary yield, every group above the
- * yielder is pushed back too, by a weighted slice times the yielder's share of that group.
+ * yielder is pushed back too, by a weighted slice times the yielder's share of that group. The
+ * caller climbs from the task to the root, and stops where an entity is not eligible.
  *
- * Mended: the share is carried as a fraction of 2^15, so that nothing overflows on 32 bits and no
- * 64-by-32 division truncates a total weight; every level is told to be brought up to date by the
- * caller, current or not.
+ * The share is carried as a fraction of 2^15, so that nothing overflows on 32 bits and no 64-by-32
+ * division truncates a total weight.
  */
 #ifndef OVERBOOK_PUBLISHED_PROPORTIONAL_H
 #define OVERBOOK_PUBLISHED_PROPORTIONAL_H
 
-#include "forfeit.h"
-#include "lca.h"
 #include "../math.h"
-#include "../weight.h"
 
 #define OVB_SHARE_ONE (1u << 15)
 
@@ -30,29 +27,19 @@ static inline ovb_u32 ovb_share(ovb_u32 weight, ovb_u32 total)
 }
 
 /*
- * Penalties of the levels above the task: penalty[i] for chain->level[i], i from 1. Stops at the
- * first level whose entity is not eligible (`now[i]` is that queue's virtual time) or where the
- * share has become nothing. Returns the number of levels written, level 0 included.
+ * One level up: the yielder had `share` of an entity (OVB_SHARE_ONE of itself), which weighs
+ * `weight` of `total` on its queue. Returns its share of the entity that owns that queue; nothing
+ * is left to push with at 0.
  */
-static inline ovb_u32 ovb_proportional(const struct ovb_chain *chain, const ovb_u64 *now,
-				       ovb_u64 slice, ovb_u64 *penalty)
+static inline ovb_u32 ovb_proportional_share(ovb_u32 share, ovb_u32 weight, ovb_u32 total)
 {
-	ovb_u32 share = OVB_SHARE_ONE, i;
+	return (share * ovb_share(weight, total)) >> 15;
+}
 
-	penalty[0] = 0;
-	for (i = 1; i < OVB_MAX_LEVELS; i++) {
-		if (i >= chain->depth || !ovb_eligible(chain->level[i].vtime, now[i]))
-			return i;
-		/* The queue that this entity owns is the one on which the level below stands. */
-		share = (share *
-			 ovb_share(chain->level[i - 1].weight, chain->level[i - 1].total_weight)) >>
-			15;
-		if (!share)
-			return i;
-		penalty[i] =
-			ovb_mul_shr_sat(ovb_weighted(slice, chain->level[i].weight), share, 15);
-	}
-	return i;
+/* How far that entity is pushed back, ns of virtual time: its weighted slice times the share. */
+static inline ovb_u64 ovb_proportional(ovb_u64 weighted_slice, ovb_u32 share)
+{
+	return ovb_mul_shr_sat(weighted_slice, share, 15);
 }
 
 #endif

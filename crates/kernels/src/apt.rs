@@ -333,7 +333,9 @@ pub(crate) fn source(
     to: &Path,
     say: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    let suite = Suite { name, dir: cache.dir().join("apt").join(name), sources: true };
+    // Lists of their own: those of programs come more often, and are kept where there are no sources.
+    let dir = cache.dir().join("apt").join(format!("{name}-sources"));
+    let suite = Suite { name, dir, sources: true };
     refresh(&suite, &mirror()?, false, say)?;
     say(&format!("fetching the source of {package} from Debian {name}"));
     let mut download = suite.tool("apt-get");
@@ -342,8 +344,10 @@ pub(crate) fn source(
         say(&format!("fetching the source of {package}: {} MB", bytes_in(to) / 1_000_000));
     })
     .with_context(|| format!("cannot fetch the source of {package}"))?;
-    output(suite.tool("apt-get").arg("-q").arg("download").args(others).current_dir(to))
-        .with_context(|| format!("cannot fetch {}", others.join(" and ")))?;
+    if !others.is_empty() {
+        output(suite.tool("apt-get").arg("-q").arg("download").args(others).current_dir(to))
+            .with_context(|| format!("cannot fetch {}", others.join(" and ")))?;
+    }
     Ok(())
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Where fetched kernels and what was built are kept: `kernels/RELEASE/`, `emulators/KEY/`, `rivals/NAME-VERSION` and
-//! `roots/KEY/`, made elsewhere and moved in when complete, so that what has such a name is always whole. A kernel that
+//! Where fetched kernels and what was built are kept: `kernels/RELEASE/`, `emulators/KEY/`, `patched/KEY/`,
+//! `rivals/NAME-VERSION` and `roots/KEY/`, made elsewhere and moved in when complete, so that what has such a name is always whole. A kernel that
 //! did not qualify leaves only its reason, in `rejected/`.
 
 use crate::{Kernel, near};
@@ -25,6 +25,9 @@ pub(crate) const EMULATORS: &str = "emulators";
 
 /// Folder of others' schedulers.
 pub(crate) const RIVALS: &str = "rivals";
+
+/// Folder of kernels with this project's patches.
+pub(crate) const PATCHED: &str = "patched";
 
 /// Folder of trees of packages.
 pub(crate) const ROOTS: &str = "roots";
@@ -64,7 +67,7 @@ impl Cache {
     /// # Errors
     /// It cannot be made.
     pub fn open(dir: &Path) -> Result<Cache> {
-        for part in [KERNELS, EMULATORS, RIVALS, ROOTS, "rejected", "apt"] {
+        for part in [KERNELS, EMULATORS, PATCHED, RIVALS, ROOTS, "rejected", "apt"] {
             fs::create_dir_all(dir.join(part)).with_context(|| {
                 format!(
                     "cannot make the cache {}: is the disk full? OVERBOOK_CACHE names another place",
@@ -171,6 +174,11 @@ impl Cache {
             names.filter(|name| name.is_ascii() && !name.starts_with(SCRAP)).collect();
         names.sort_by(|a, b| compare_versions(b, a));
         names.iter().filter_map(|name| kernel_in(&self.dir.join("kernels").join(name), name)).collect()
+    }
+
+    /// The kernel of a name in another part of the cache.
+    pub(crate) fn kernel_in(&self, part: &str, name: &str, release: &str) -> Option<Kernel> {
+        kernel_in(&self.dir.join(part).join(name), release)
     }
 
     /// Remembers why a build will not do, so that it is not fetched again.

@@ -6,6 +6,7 @@
 //! * [`apt`]: Debian's packages, by the ordinary client with lists of its own.
 //! * [`modules`]: a module with all that it needs.
 //! * [`emulator`]: QEMU with this project's patches, built from Debian's source.
+//! * [`patched`]: a kernel with this project's patches, built from Debian's source.
 //! * [`rivals`]: sched_ext schedulers of others, built from crates.io.
 //! * [`roots`]: trees of Debian packages for Linux guests.
 //!
@@ -17,6 +18,7 @@ pub mod emulator;
 mod image;
 mod kfuncs;
 pub mod modules;
+pub mod patched;
 pub mod qualify;
 pub mod rivals;
 pub mod roots;
@@ -62,7 +64,7 @@ pub struct Kernel {
 /// Which kernel is wanted; the default leaves the choice to [`resolve`].
 #[derive(Clone, Debug, Default)]
 pub struct Want {
-    /// A series (`6.18`), the beginning of a release, or [`NEWEST`].
+    /// A series (`6.18`), the beginning of a release, [`NEWEST`], or [`patched::PATCHED`].
     pub series: Option<String>,
     /// An image by hand.
     pub image: Option<PathBuf>,
@@ -129,6 +131,7 @@ fn find(want: &Want, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> 
         }
     }
     let series: Vec<&str> = match &want.series {
+        Some(one) if one == patched::PATCHED => return patched::find(cache, say),
         Some(one) => vec![one],
         None => SERIES.to_vec(),
     };
@@ -317,7 +320,7 @@ pub fn list(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Vec<Listed>> {
         },
     });
     let mut seen = Vec::new();
-    for kernel in cache.kernels() {
+    for kernel in cache.kernels().into_iter().chain(patched::built_already(cache)) {
         seen.push(kernel.release.clone());
         let verdict = Some(judge(&kernel, say));
         all.push(Listed { verdict, release: kernel.release, origin: kernel.origin });

@@ -15,6 +15,7 @@ mod wakeups;
 use crate::instrument::Clock;
 use crate::protocol::Event;
 use crate::scenario::{Cgroups, Placement, Scenario, Variant, Vm};
+use crate::switches::Counts;
 use crate::task::{self, now_ns};
 use anyhow::{Context, Result, bail};
 use overbook_probe::Probe;
@@ -77,6 +78,7 @@ pub fn run(
             let variant = &scenario.variants[(nth + repetition as usize) % scenario.variants.len()];
             let guests = guests(scenario, host);
             let tuning = tuning::apply(variant, scenario.host.dilation, host.default_slice_ns)?;
+            let yields = Counts::of_yields();
             // In Linux guests, `guest` is theirs, and `overbook` the host's.
             let of_guest =
                 scenario.guest.as_ref().and(variant.guest.as_ref()).map(|own| guest::arguments(own));
@@ -115,6 +117,7 @@ pub fn run(
                     Err(e) => run.error = Some(format!("{e:#}")),
                 }
             }
+            run.extra.extend(Counts::of_yields().since(&yields));
             drop(tuning);
             run.variant = variant.name.clone();
             run.repetition = repetition;
@@ -266,6 +269,7 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
         }
     }
     run.extra.extend(sleeper.finish());
+    run.extra.extend(Counts::of_vms().since(&Counts::default()));
     vms.iter_mut().for_each(VmProcess::end);
     drop(vms);
     groups.remove().context("a VM's cgroup could not be removed")?;

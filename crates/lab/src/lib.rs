@@ -20,6 +20,7 @@ pub mod run;
 pub mod scenario;
 pub mod shape;
 pub mod soak;
+pub mod switches;
 pub mod task;
 pub mod trial;
 

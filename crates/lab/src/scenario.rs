@@ -15,6 +15,7 @@ pub use linux::{LinuxSpec, Paravirtual, Vcpus};
 use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
 pub use source::{Setting, Source};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use thiserror::Error;
 pub use tunnel::{ChangeSpec, Does, GroupSpec, Halts, TaskSpec, TunnelSpec, names};
@@ -220,6 +221,9 @@ pub struct Variant {
     /// Scheduler features to set (`NEXT_BUDDY`) or clear (`NO_NEXT_BUDDY`) in debugfs.
     #[serde(default)]
     pub features: Vec<String>,
+    /// Switches of the kernel series, by name ([`crate::switches`]); the kernel that is booted must have them.
+    #[serde(default)]
+    pub kernel: BTreeMap<String, u64>,
     /// EEVDF's base slice in µs before dilation; the kernel's own if absent.
     #[serde(default)]
     pub base_slice_us: Option<f64>,

@@ -53,6 +53,9 @@ pub enum Lab {
         /// Fetch a kernel first, of a series (6.18) or the newest that will do (newest); may be repeated
         #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
+        /// Build the one with this project's patches (`--kernel patched`) first, unless it was; some ten minutes
+        #[arg(long)]
+        build: bool,
     },
     /// Say which emulator is used, and why
     Emulator {
@@ -277,7 +280,7 @@ impl Lab {
             Lab::Guest(guest) => guest.run(),
             Lab::Observe(observe) => observe.run(),
             Lab::Check { scenarios } => check(&scenarios),
-            Lab::Kernels { fetch } => machines::kernels(&fetch),
+            Lab::Kernels { fetch, build } => machines::kernels(&fetch, build),
             Lab::Emulator { build } => machines::emulator(build),
             Lab::Rivals { build, names } => machines::rivals(build, &names),
             Lab::Show { reports, markdown: as_markdown } => show_again(&reports, as_markdown, verbose),

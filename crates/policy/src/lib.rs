@@ -35,9 +35,8 @@ pub mod tiers;
 pub mod turn;
 
 pub use ffi::{
-    OVB_DEBOOST_INTERVAL_NS, OVB_DEBOOST_REVERSAL_NS, OVB_MAX_LEVELS, OVB_SHARE_ONE, OVB_WEIGHT_MAX,
-    OVB_WEIGHT_NICE_0, ovb_chain as Chain, ovb_deboost_call as DeboostCall,
-    ovb_deboost_state as DeboostState, ovb_level as Level, ovb_place as Place, ovb_ratelimit as RateLimit,
+    OVB_DEBOOST_INTERVAL_NS, OVB_DEBOOST_REVERSAL_NS, OVB_SHARE_ONE, OVB_WEIGHT_MAX, OVB_WEIGHT_NICE_0,
+    ovb_deboost_call as DeboostCall, ovb_deboost_state as DeboostState, ovb_ratelimit as RateLimit,
 };
 
 pure! {
@@ -67,36 +66,15 @@ pure! {
     credit_margin = ovb_credit_margin(weighted_slice: u64, nr_queued: u32) -> u64;
     /// `published/credit.h`: the target's new virtual time.
     credit = ovb_credit(vtime: u64, now: u64, weighted_slice: u64, nr_queued: u32) -> u64;
-    /// `published/strict.h`: the yielder's new virtual time.
-    strict = ovb_strict(yielder: u64, target: u64, gran: u64) -> u64;
     /// `math.h`: members of a set.
     popcount = ovb_popcount(bits: u64) -> u32;
     /// `published/proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
     share = ovb_share(weight: u32, total: u32) -> u32;
+    /// `published/proportional.h`: the yielder's share of the entity one level up.
+    proportional_share = ovb_proportional_share(share: u32, weight: u32, total: u32) -> u32;
+    /// `published/proportional.h`: how far that entity is pushed back.
+    proportional = ovb_proportional(weighted_slice: u64, share: u32) -> u64;
 }
-
-/// `published/forfeit.h`: moves an eligible yielder to its deadline; whether it moved.
-pub fn forfeit(place: &mut Place, now: u64, weighted_slice: u64) -> bool {
-    // SAFETY: the reference is valid for the call, and nothing is kept.
-    unsafe { ffi::ovb_forfeit(place, now, weighted_slice) != 0 }
-}
-
-/// `published/strict.h`: whether the target is accepted before a rival.
-pub fn strict_accepts(target: u64, rival: u64, gran: u64) -> bool {
-    // SAFETY: as in `pure!`.
-    unsafe { ffi::ovb_strict_accepts(target, rival, gran) != 0 }
-}
-
-/// `published/proportional.h`: penalties of the levels above the task; the number of levels that were reached.
-pub fn proportional(chain: &Chain, now: &[u64; MAX_LEVELS], slice: u64) -> (usize, [u64; MAX_LEVELS]) {
-    let mut penalty = [0; MAX_LEVELS];
-    // SAFETY: all three have room for OVB_MAX_LEVELS levels, the most that the function looks at.
-    let levels = unsafe { ffi::ovb_proportional(chain, now.as_ptr(), slice, penalty.as_mut_ptr()) };
-    (levels as usize, penalty)
-}
-
-/// [`OVB_MAX_LEVELS`] as a length.
-pub const MAX_LEVELS: usize = OVB_MAX_LEVELS as usize;
 
 /// `vtime.h`: whether a lies before b.
 pub fn vtime_before(a: u64, b: u64) -> bool {
@@ -138,12 +116,4 @@ pub fn ratelimit_open(limit: &RateLimit, now: u64, interval: u64) -> bool {
 pub fn ratelimit_use(limit: &mut RateLimit, now: u64) {
     // SAFETY: as above.
     unsafe { ffi::ovb_ratelimit_use(limit, now) }
-}
-
-/// `published/lca.h`: the levels of two chains that share a queue.
-pub fn find_lca(yielder: &Chain, target: &Chain) -> Option<(usize, usize)> {
-    let mut lca = ffi::ovb_lca::default();
-    // SAFETY: as above.
-    unsafe { ffi::ovb_find_lca(yielder, target, &mut lca) };
-    (lca.found != 0).then_some((lca.yielder as usize, lca.target as usize))
 }

@@ -104,6 +104,7 @@ proptest! {
             now = now.wrapping_add(*step);
             let call = DeboostCall {
                 now, source: i as i32 % 3, target: 9, gran: 700_000, gap: 5, nr_queued: n, valid: 1,
+                interval: OVB_DEBOOST_INTERVAL_NS.into(), reversal: OVB_DEBOOST_REVERSAL_NS.into(),
             };
             if deboost(&mut state, &call) > 0 {
                 if let Some(last) = last {
@@ -119,33 +120,4 @@ proptest! {
     fn members_are_counted(bits: u64) {
         prop_assert_eq!(popcount(bits), bits.count_ones());
     }
-
-    #[test]
-    fn common_ancestors_are_common_and_lowest(shared in 1u32..4, y in 1u32..4, t in 1u32..4) {
-        // Queues of the shared part have low numbers, the others are unique to their task.
-        let chain = |own: u32, mark: u64| {
-            let mut chain = Chain { depth: own - 1 + shared, ..Chain::default() };
-            for i in 0..chain.depth {
-                let private = i < own - 1;
-                chain.level[i as usize].queue = if private { mark + u64::from(i) } else { u64::from(chain.depth - i) };
-            }
-            chain
-        };
-        let (yielder, target) = (chain(y, 100), chain(t, 200));
-        let (at_y, at_t) = find_lca(&yielder, &target).unwrap();
-        prop_assert_eq!(yielder.level[at_y].queue, target.level[at_t].queue);
-        prop_assert_eq!(yielder.level[at_y].queue, u64::from(shared));
-    }
-}
-
-#[test]
-fn strangers_and_broken_chains_have_no_ancestor() {
-    let mut a = Chain { depth: 2, ..Chain::default() };
-    let mut b = Chain { depth: 1, ..Chain::default() };
-    (a.level[0].queue, a.level[1].queue, b.level[0].queue) = (1, 2, 3);
-    assert_eq!(find_lca(&a, &b), None);
-    b.depth = 0;
-    assert_eq!(find_lca(&a, &b), None);
-    b.depth = OVB_MAX_LEVELS + 1;
-    assert_eq!(find_lca(&a, &b), None);
 }

@@ -11,7 +11,8 @@ const MS: u64 = 1_000_000;
 const GRAN: u64 = 2_800_000;
 
 fn call(now: u64, source: i32, target: i32, gap: u64, nr_queued: u32) -> DeboostCall {
-    DeboostCall { now, source, target, gran: GRAN, gap, nr_queued, valid: 1 }
+    let (interval, reversal) = (OVB_DEBOOST_INTERVAL_NS.into(), OVB_DEBOOST_REVERSAL_NS.into());
+    DeboostCall { now, source, target, gran: GRAN, gap, interval, reversal, nr_queued, valid: 1 }
 }
 
 #[test]

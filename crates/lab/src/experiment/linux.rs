@@ -7,6 +7,7 @@ use super::bound::Points;
 use super::cgroup::{Groups, Member};
 use crate::protocol::{Event, GuestCount, GuestOrder};
 use crate::scenario::{Cgroups, LinuxSpec, Scenario, Variant};
+use crate::switches::Counts;
 use crate::task::{self, TaskCounts, now_ns};
 use anyhow::Result;
 use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmBound, VmResult};
@@ -85,7 +86,9 @@ impl Fleet {
         };
         let arguments = variant.guest.clone().unwrap_or_default();
         order(&mut self.vms[..cooperate], &GuestOrder::Attach(arguments))?;
-        let run = self.measure(scenario, 0..self.vms.len())?;
+        let before = Counts::of_vms();
+        let mut run = self.measure(scenario, 0..self.vms.len())?;
+        run.extra.extend(Counts::of_vms().since(&before));
         order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
         Ok(run)
     }

@@ -2,6 +2,7 @@
 //! Scheduler knobs of a variant, set for the length of a run and put back after it.
 
 use crate::scenario::Variant;
+use crate::switches::SWITCHES;
 use anyhow::{Context, Result};
 use std::fs;
 
@@ -38,6 +39,26 @@ pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<
         }
         fs::write(FEATURES, feature).with_context(|| format!("cannot set scheduler feature {feature}"))?;
         tuning.undo.push((FEATURES, opposite));
+    }
+    for switch in &SWITCHES {
+        let given = variant.kernel.get(switch.name).copied();
+        let own = match (given, fs::read_to_string(switch.file)) {
+            (None, Err(_)) => continue,
+            (None, Ok(_)) if !switch.time || dilation == 1.0 => continue,
+            (_, Ok(own)) => own.trim().to_string(),
+            (Some(_), Err(_)) => anyhow::bail!(
+                "this kernel has no switch {}: `overbook lab kernels --build` builds one that has, and `--kernel patched` boots it",
+                switch.name
+            ),
+        };
+        let value = match given {
+            Some(value) => value,
+            None => own.parse().with_context(|| format!("{} is no number: {own}", switch.file))?,
+        };
+        let value = if switch.time { (value as f64 * dilation) as u64 } else { value };
+        fs::write(switch.file, value.to_string())
+            .with_context(|| format!("the kernel refuses {value} for {}", switch.name))?;
+        tuning.undo.push((switch.file, own));
     }
     Ok(tuning)
 }

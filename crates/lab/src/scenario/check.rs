@@ -2,6 +2,7 @@
 //! What makes a scenario wrong, and where in its file that stands.
 
 use super::{Cgroups, Placement, Scenario, Variant, Vm};
+use crate::switches::{self, SWITCHES};
 use overbook_vmm::Pattern;
 
 impl Scenario {
@@ -164,6 +165,9 @@ impl Scenario {
         for feature in &variant.features {
             check_feature(feature).map_err(|what| (vec![Key::Name("features")], what))?;
         }
+        for (name, value) in &variant.kernel {
+            check_switch(name, *value).map_err(|what| (vec![Key::Name("kernel")], what))?;
+        }
         Ok(())
     }
 
@@ -225,6 +229,18 @@ fn check_feature(feature: &str) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("{feature:?} is no scheduler feature{}", like(name)))
+}
+
+/// As [`check_feature`], of the kernel series.
+fn check_switch(name: &str, value: u64) -> Result<(), String> {
+    let Some(switch) = switches::find(name) else {
+        let all: Vec<&str> = SWITCHES.iter().map(|switch| switch.name).collect();
+        return Err(format!("{name:?} is no switch of the kernel series, which has {}", all.join(", ")));
+    };
+    if value > switch.most {
+        return Err(format!("{name} is {value}: use 0 to {}", switch.most));
+    }
+    Ok(())
 }
 
 /// The feature that was meant, or where all of them stand.

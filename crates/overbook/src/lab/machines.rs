@@ -3,13 +3,14 @@
 
 use anyhow::Result;
 use overbook_host::output::{Stdout, note};
+use overbook_kernels::patched;
 use overbook_kernels::rivals::{self, RIVALS};
 use overbook_kernels::{Cache, Emulator, Want};
 use overbook_report::table;
 use std::io::Write;
 
-/// Lists kernels, after those of some series were fetched.
-pub fn kernels(fetch: &[String]) -> Result<()> {
+/// Lists kernels, after those of some series were fetched, and the one with the project's patches was built.
+pub fn kernels(fetch: &[String], build: bool) -> Result<()> {
     let cache = Cache::open_default()?;
     let mut say = |text: &str| note(text);
     let mut failure = None;
@@ -18,6 +19,9 @@ pub fn kernels(fetch: &[String]) -> Result<()> {
         if let Err(e) = overbook_kernels::resolve(&want, &cache, &mut say) {
             failure = Some(e);
         }
+    }
+    if build {
+        patched::build(&cache, &mut say)?;
     }
     let rows = overbook_kernels::list(&cache, &mut say)?.into_iter().map(|row| {
         let verdict = match row.verdict {
