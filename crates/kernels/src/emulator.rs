@@ -28,13 +28,14 @@ const TOOLS: [&str; 2] = ["meson", "python3-pycotap"];
 const DEVICES: &str = include_str!("../../../emulator/devices.mak");
 
 /// The series, in its order.
-pub const PATCHES: [(&str, &str); 6] = [
+pub const PATCHES: [(&str, &str); 7] = [
     ("pause-filter", include_str!("../../../emulator/0001-pause-filter.patch")),
     ("injected-once", include_str!("../../../emulator/0002-injected-once.patch")),
     ("virq-lock", include_str!("../../../emulator/0003-virq-lock.patch")),
     ("pause-turn", include_str!("../../../emulator/0004-pause-turn.patch")),
     ("turns", include_str!("../../../emulator/0005-turns.patch")),
     ("nothing-left", include_str!("../../../emulator/0006-nothing-left.patch")),
+    ("guest-weight", include_str!("../../../emulator/0007-guest-weight.patch")),
 ];
 
 /// All features are off but these.

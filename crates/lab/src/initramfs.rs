@@ -49,7 +49,7 @@ pub fn write(
     if let Task::Scenario(scenario) = &job.task {
         if let Some(spec) = &scenario.linux {
             let root = roots::make(&Cache::open_default()?, &spec.packages, say)?;
-            tree.linux_guests(kernel, emulator, job, (spec, &root), scenario.host.dilation)?;
+            tree.linux_guests(kernel, emulator, job, (spec, &root))?;
         }
         for name in scenario.rivals() {
             let program = rivals::find(&Cache::open_default()?, name)?;
@@ -141,13 +141,11 @@ impl Tree {
         emulator: &Emulator,
         job: &Job,
         (spec, root): (&LinuxSpec, &Path),
-        dilation: f64,
     ) -> Result<()> {
         let inner = InnerGuest {
             command: spec.command.clone(),
             prepare: spec.prepare.clone(),
             figure: spec.figure.clone(),
-            dilation,
         };
         let mut guest = Tree::with_agent(kernel, &Job { task: Task::Inner(inner), ..job.clone() })?;
         guest.packages(&Packages::new(root), spec)?;

@@ -45,8 +45,6 @@ pub struct InnerGuest {
     pub prepare: Vec<String>,
     /// See [`crate::scenario::LinuxSpec::figure`].
     pub figure: Option<String>,
-    /// Stretches the guest's slices too.
-    pub dilation: f64,
 }
 
 /// Where a Linux guest has its packages; programs run in there.

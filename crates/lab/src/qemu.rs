@@ -49,6 +49,8 @@ pub struct Boot<'a> {
     pub dir: &'a Path,
     /// Layout and speed.
     pub host: &'a Host,
+    /// How many instructions' time one of a guest's takes, 1 to 64. With [`Accel::Icount`] alone.
+    pub guest_weight: u32,
     /// What the kernel's command line says besides.
     pub arguments: &'a str,
     /// Acceleration.
@@ -73,7 +75,10 @@ impl Boot<'_> {
                 qemu.args(["-accel", "tcg,thread=single", "-cpu", "max"]);
                 let icount = format!("shift={},sleep=off", host.shift);
                 qemu.arg("-icount").arg(match self.emulator.patched {
-                    true => format!("{icount},turn={}", u64::from(host.turn_us()) * 1000),
+                    true => {
+                        let turn_ns = u64::from(host.turn_us()) * 1000;
+                        format!("{icount},turn={turn_ns},guest={}", self.guest_weight)
+                    }
                     false => icount,
                 });
                 // The random devices, and the date: nothing may differ between two runs.
@@ -312,6 +317,7 @@ mod tests {
             initramfs: at,
             dir: at,
             host,
+            guest_weight: 16,
             arguments: "",
             accel,
             seed: 7,
@@ -336,7 +342,7 @@ mod tests {
         let text = line(&host, Accel::Icount, true);
         assert!(text.contains("-smp cpus=8,sockets=4,cores=1,threads=2"), "{text}");
         assert!(text.contains("-numa node,nodeid=1,memdev=node1,cpus=4-7 "), "{text}");
-        assert!(text.contains("turn=5000") && text.contains("-seed 7"), "{text}");
+        assert!(text.contains("turn=5000,guest=16") && text.contains("-seed 7"), "{text}");
         assert!(!text.contains("setcpuid"), "{text}");
         let old = line(&host, Accel::Icount, false);
         assert!(!old.contains("turn=") && old.contains("setcpuid=pausefilter"), "{old}");

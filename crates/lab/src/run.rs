@@ -70,6 +70,9 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
             "Linux guests hang or die in {emulator}: build the lab's own with `overbook lab emulator --build`"
         );
     }
+    if scenario.guest_weight() > 1 && order.accel != Accel::Icount {
+        bail!("only --accel icount can stretch what Linux guests do: use it, or --set host.dilation=1");
+    }
     let dir = tempfile::Builder::new()
         .prefix("overbook-lab-")
         .tempdir()
@@ -91,6 +94,7 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
         initramfs: &initramfs,
         dir: dir.path(),
         host: &scenario.host,
+        guest_weight: scenario.guest_weight(),
         arguments: "",
         accel: order.accel,
         seed: scenario.seed,

@@ -413,6 +413,12 @@ impl Scenario {
         self.variants.iter().filter_map(|variant| Some(variant.scheduler.as_ref()?.first()?.as_str()))
     }
 
+    /// How many instructions' time one of a Linux guest's takes: the dilation, as its work cannot be stretched otherwise.
+    /// Micro-guests stretch their own.
+    pub fn guest_weight(&self) -> u32 {
+        self.linux.as_ref().map_or(1, |_| self.host.dilation as u32)
+    }
+
     /// Every VM, `count` resolved: its name and its description.
     pub fn each_vm(&self) -> impl Iterator<Item = (String, &Vm)> {
         let total: u32 = self.vms.iter().map(|vm| vm.count).sum();

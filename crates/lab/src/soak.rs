@@ -54,6 +54,7 @@ pub fn run(
         initramfs: &initramfs,
         dir: dir.path(),
         host: &host,
+        guest_weight: 1,
         arguments,
         accel,
         seed,

@@ -73,6 +73,7 @@ fn boot_once(kernel: &Kernel, emulator: &Emulator, dir: &Path, interrupted: &Ato
         initramfs: &initramfs,
         dir,
         host: &host,
+        guest_weight: 1,
         arguments: "",
         accel: Accel::Kvm,
         seed: 0,

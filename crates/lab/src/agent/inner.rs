@@ -3,9 +3,8 @@
 //! when told so.
 
 use crate::describe;
-use crate::experiment::{scheduler::Scheduler, tuning};
+use crate::experiment::scheduler::Scheduler;
 use crate::protocol::{GuestAnswer, GuestCount, GuestOrder, InnerGuest, PACKAGES_DIR};
-use crate::scenario::Variant;
 use crate::task::{self, now_ns};
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::mount::{MsFlags, mount};
@@ -19,7 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// How often preferred CPUs are looked at, before dilation.
+/// How often preferred CPUs are looked at.
 const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs of the program so far.
@@ -36,7 +35,6 @@ struct Runs {
 /// # Errors
 /// The serial line ends.
 pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
-    let _slices = tuning::apply(&Variant::default(), guest.dilation, describe::base_slice_ns())?;
     let mut orders = BufReader::new(port.0.try_clone()?).lines();
     let mut scheduler = Scheduler::new("guest");
     // Orders are heard also beside tasks that want all CPUs.
@@ -49,13 +47,13 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     thread::scope(|scope| {
         let mut worker = None;
         let _ends = Ends(&runs.gone);
-        scope.spawn(|| watch(LOOK.mul_f64(guest.dilation), online, &runs));
+        scope.spawn(|| watch(LOOK, online, &runs));
         port.say(&GuestAnswer::Done(GuestCount::default()))?;
         loop {
             let line = orders.next().context("the host has gone")??;
             let Ok(order) = serde_json::from_str(&line) else { continue };
             let outcome = match order {
-                GuestOrder::Attach(arguments) => scheduler.attach(&arguments, guest.dilation),
+                GuestOrder::Attach(arguments) => scheduler.attach(&arguments, 1.0),
                 GuestOrder::Detach => scheduler.detach().map(drop),
                 GuestOrder::Work => {
                     runs.stop.store(false, Ordering::Relaxed);

@@ -50,12 +50,16 @@ fn job() -> Result<Job> {
 
 fn work(job: &Job, port: &mut Port) -> Result<()> {
     if let Task::Inner(guest) = &job.task {
-        system::load_modules()?;
+        system::load_modules(1)?;
         return inner::serve(guest, port);
     }
     // Most guests have no kvm, and the scheduler must load there too.
     if !matches!(job.task, Task::GuestCheck(_)) {
-        system::load_kvm()?;
+        let guest_weight = match &job.task {
+            Task::Scenario(scenario) => scenario.guest_weight(),
+            _ => 1,
+        };
+        system::load_kvm(guest_weight)?;
     }
     let cpus = describe::online_cpus()?;
     task::wait_for_quiet();

@@ -6,14 +6,27 @@ use anyhow::{Context, Result};
 use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::mount::{MsFlags, mount};
 use nix::sys::reboot::{RebootMode, reboot};
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::os::fd::AsRawFd;
 use std::path::Path;
 
-/// What kvm_amd is loaded with. A spin of 2,000 PAUSEs takes an emulated CPU about as long as the exit that ends it, as on Intel;
-/// PAUSEs belong to one spin if the other emulated CPUs had no more than their turns in between. The emulator has no AVIC,
-/// and Linux guests crawl with its virtual GIF.
-const KVM_AMD: &std::ffi::CStr = c"avic=0 vgif=0 pause_filter_count=2000 pause_filter_thresh=65535";
+/// PAUSEs of a spin: with them it takes an emulated CPU about as long as the exit that ends it, as on Intel.
+const PAUSES: u32 = 2000;
+/// For how long KVM polls for a halted vCPU, ns: its own default on x86.
+const HALT_POLL_NS: u32 = 200_000;
+
+/// What KVM's modules are loaded with, if an instruction of a guest takes the time of so many. PAUSEs belong to one spin if
+/// the other emulated CPUs had no more than their turns in between. The emulator has no AVIC, and Linux guests crawl
+/// with its virtual GIF.
+fn options(module: &str, guest_weight: u32) -> String {
+    let pauses = PAUSES / guest_weight;
+    match module {
+        "kvm" if guest_weight > 1 => format!("halt_poll_ns={}", HALT_POLL_NS * guest_weight),
+        "kvm-amd" => format!("avic=0 vgif=0 pause_filter_count={pauses} pause_filter_thresh=65535"),
+        _ => String::new(),
+    }
+}
 
 /// Mounts what the experiments read and write.
 pub fn prepare() -> Result<()> {
@@ -57,12 +70,12 @@ fn loopback_up() -> Result<()> {
     if failed { Err(std::io::Error::last_os_error().into()) } else { Ok(()) }
 }
 
-/// Loads KVM.
+/// Loads KVM for guests each of whose instructions takes the time of so many.
 ///
 /// # Errors
 /// There is no KVM then.
-pub fn load_kvm() -> Result<()> {
-    load_modules()?;
+pub fn load_kvm(guest_weight: u32) -> Result<()> {
+    load_modules(guest_weight)?;
     if !Path::new("/dev/kvm").exists() {
         anyhow::bail!("KVM does not work in this machine: neither kvm_amd nor kvm_intel could be loaded");
     }
@@ -70,8 +83,8 @@ pub fn load_kvm() -> Result<()> {
 }
 
 /// Loads the initramfs' modules, in the order of their names, without the other vendor's. One that refuses to load is not
-/// an error here.
-pub fn load_modules() -> Result<()> {
+/// an error here. For `guest_weight` see [`load_kvm`].
+pub fn load_modules(guest_weight: u32) -> Result<()> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo")?;
     let foreign = if cpuinfo.contains(" svm ") { "kvm-intel" } else { "kvm-amd" };
     let mut files: Vec<_> = match fs::read_dir(Path::new("/").join(MODULE_DIR)) {
@@ -81,11 +94,12 @@ pub fn load_modules() -> Result<()> {
     files.sort();
     for path in files {
         let name = path.file_stem().and_then(|name| name.to_str()).unwrap_or_default().replace('_', "-");
-        if name.ends_with(foreign) {
+        let name = name.split_once('-').map_or(name.as_str(), |(_, name)| name);
+        if name == foreign {
             continue;
         }
-        let options = if name.ends_with("kvm-amd") { KVM_AMD } else { c"" };
-        if let Err(e) = finit_module(File::open(&path)?, options, ModuleInitFlags::empty()) {
+        let options = CString::new(options(name, guest_weight))?;
+        if let Err(e) = finit_module(File::open(&path)?, &options, ModuleInitFlags::empty()) {
             log::debug!("{}: {e}", path.display());
         }
     }
@@ -97,5 +111,19 @@ pub fn stop_machine() -> ! {
     let _ = reboot(RebootMode::RB_AUTOBOOT);
     loop {
         std::thread::park();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::options;
+
+    #[test]
+    fn kvm_is_stretched_as_its_guests_are() {
+        assert_eq!(options("kvm", 1), "");
+        assert_eq!(options("kvm", 16), "halt_poll_ns=3200000");
+        assert!(options("kvm-amd", 1).contains("pause_filter_count=2000 "));
+        assert!(options("kvm-amd", 16).contains("pause_filter_count=125 "));
+        assert_eq!(options("virtio-mmio", 16), "");
     }
 }

@@ -21,6 +21,8 @@ pub struct Fleet {
     vms: Vec<LinuxVm>,
     spec: LinuxSpec,
     entitled_cpus: Vec<f64>,
+    /// See [`Scenario::guest_weight`].
+    guest_weight: u32,
 }
 
 /// What all guests have done at one moment.
@@ -54,7 +56,7 @@ impl Fleet {
         let groups = Groups::create(scenario.layout.cgroups, &members)?;
         let mut vms = Vec::new();
         for (nth, member) in members.iter().enumerate() {
-            let vm = LinuxVm::start(&member.name, spec, member.vcpus, others)?;
+            let vm = LinuxVm::start(&member.name, spec, member.vcpus, others, scenario.guest_weight())?;
             for tid in &vm.tids {
                 task::bind(*tid, shared)?;
             }
@@ -67,7 +69,8 @@ impl Fleet {
             Cgroups::PerVm | Cgroups::PerVcpu => 1.0 / f64::from(spec.guests),
         };
         let entitled_cpus = members.iter().map(|member| f64::from(spec.cpus) * part(member)).collect();
-        let mut fleet = Fleet { vms, spec: spec.clone(), entitled_cpus };
+        let guest_weight = scenario.guest_weight();
+        let mut fleet = Fleet { vms, spec: spec.clone(), entitled_cpus, guest_weight };
         for vm in &mut fleet.vms {
             vm.ready()?;
             say(Event::Log(format!("{} is up", vm.name)))?;
@@ -155,13 +158,16 @@ impl Fleet {
                 .collect();
             let runs = new.runs - old.runs;
             run.migrations += vcpus.iter().map(|v| v.migrations).sum::<u64>();
-            let stolen = (new.steal_ticks - old.steal_ticks) as f64;
-            let ticks = (new.ticks - old.ticks).max(1) as f64;
-            run.extra.insert(format!("{}: steal, % of its vCPUs' time", vm.name), stolen / ticks * 100.0);
-            let preferred = (new.preferred_ns - old.preferred_ns) as f64 / window_ns as f64;
-            run.extra.insert(format!("{}: preferred CPUs, mean", vm.name), preferred);
-            let changes = (new.changes - old.changes) as f64;
-            run.extra.insert(format!("{}: changes of their number", vm.name), changes);
+            // A guest whose time is stretched has another clock, is told no steal, and uses all its CPUs.
+            if self.guest_weight == 1 {
+                let stolen = (new.steal_ticks - old.steal_ticks) as f64;
+                let ticks = (new.ticks - old.ticks).max(1) as f64;
+                run.extra.insert(format!("{}: steal, % of its vCPUs' time", vm.name), stolen / ticks * 100.0);
+                let preferred = (new.preferred_ns - old.preferred_ns) as f64 / window_ns as f64;
+                run.extra.insert(format!("{}: preferred CPUs, mean", vm.name), preferred);
+                let changes = (new.changes - old.changes) as f64;
+                run.extra.insert(format!("{}: changes of their number", vm.name), changes);
+            }
             run.vms.push(VmResult {
                 name: vm.name.clone(),
                 // With its name, as tables sum up VMs of a pattern, and only some may take part.

@@ -35,6 +35,23 @@ impl Scenario {
         self.check_experiment()
     }
 
+    /// How far Linux guests can be stretched.
+    fn check_stretch(&self) -> Result<(), Mistake> {
+        let dilation = self.host.dilation;
+        let at = ["host", "dilation"];
+        if dilation.fract() != 0.0 || !(1.0..=64.0).contains(&dilation) {
+            return mistake(
+                &at,
+                format!("{dilation} cannot stretch a Linux guest: give a whole number from 1 to 64"),
+            );
+        }
+        if dilation > 1.0 && self.variants.iter().any(|variant| variant.guest.is_some()) {
+            let what = "a stretched Linux guest is told no steal times: set dilation to 1, or leave out the variants with `guest`";
+            return mistake(&at, what.into());
+        }
+        Ok(())
+    }
+
     /// What can be wrong on any host.
     pub(super) fn check_experiment(&self) -> Result<(), Mistake> {
         range(&["measure", "seconds"], self.measure.seconds, 0.05, 3600.0)?;
@@ -50,6 +67,7 @@ impl Scenario {
         }
         if let Some(linux) = &self.linux {
             linux.check(&self.host, self.vms.len())?;
+            self.check_stretch()?;
         }
         if self.guest.is_some() && self.linux.is_some() {
             return mistake(
@@ -324,6 +342,8 @@ mod tests {
 
     const GOOD: &str = "title = \"t\"\n[host]\ncpus = 4\n[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"\n";
 
+    const LINUX: &str = "title = \"t\"\n[host]\ncpus = 4\nmemory_mb = 4096\n[linux]\npackages = []\ncpus = 2\ncommand = [\"x\"]";
+
     fn complaint(text: &str) -> String {
         Scenario::parse(text, Path::new("x.toml")).unwrap_err().to_string()
     }
@@ -343,6 +363,15 @@ mod tests {
             (
                 format!("{GOOD}[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n"),
                 "x.toml:11: there are two",
+            ),
+            (
+                LINUX.replace("memory_mb", "dilation = 1.5\nmemory_mb"),
+                "x.toml:4: 1.5 cannot stretch a Linux guest",
+            ),
+            (
+                LINUX.replace("memory_mb", "dilation = 8.0\nmemory_mb")
+                    + "\n[[variant]]\nname = \"a\"\nguest = []\n",
+                "x.toml:4: a stretched Linux guest is told no steal times",
             ),
             (
                 GOOD.replace(

@@ -252,6 +252,24 @@ fn a_linux_guest_spins_and_is_served() {
     }
 }
 
+/// The emulator's patch `guest-weight`: a guest each of whose instructions takes the time of eight does as much per second of
+/// its own, which is eight times as long; and what the host takes of it shrinks.
+#[test]
+fn a_stretched_guest_does_not_notice() {
+    let dir = TempDir::new().unwrap();
+    let body = "[measure]\nseconds = 0.4\nsettle_seconds = 0.1\nrepetitions = 1\n\
+        bound = false\n[linux]\nguests = 1\nvcpus = 1\ncpus = 1\npackages = [\"dash\"]\n\
+        command = [\"sh\", \"-c\", \"i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done\"]\n";
+    let rate = |name: &str, dilation: u32| {
+        let host = format!("[host]\ncpus = 2\nmemory_mb = 1536\nturn_us = 20\ndilation = {dilation}.0\n");
+        let report = run(&write(&dir, name, &(host + body)), &["--kernel", "6.18"]);
+        report.runs[0].vms[0].rate
+    };
+    let (plain, stretched) = (rate("plain.toml", 1), rate("stretched.toml", 8));
+    let ratio = stretched / plain;
+    assert!((1.0..1.3).contains(&ratio), "{plain} runs per second, stretched {stretched}");
+}
+
 /// A scenario that computes for so many seconds.
 fn computing(dir: &TempDir, name: &str, seconds: f64) -> PathBuf {
     let measure = format!("[measure]\nseconds = {seconds}\nrepetitions = 1\nbound = false\n");

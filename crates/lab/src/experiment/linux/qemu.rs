@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Longest silence of a guest: it loads a scheduler meanwhile, which takes it minutes if it shares its CPUs.
+/// Longest silence of a guest, before dilation: it loads a scheduler meanwhile, which takes it minutes if it shares its CPUs.
 const PATIENCE: Duration = Duration::from_secs(300);
 /// QEMU itself is there after this time, ns, or never.
 const START_NS: u64 = 60_000_000_000;
@@ -33,18 +33,31 @@ const MACHINE: &str = "microvm,pit=off,pic=off,rtc=off";
 const COMMAND_LINE: &str = "console=ttyS0 quiet noautogroup reboot=t panic=-1 noxsave mitigations=off \
      random.trust_cpu=on cryptomgr.notests initcall_blacklist=load_system_certificate_list,jent_mod_init";
 
+/// kHz of the emulator's TSC.
+const TSC_KHZ: u32 = 1_000_000;
+
 /// What QEMU offers by itself of KVM's paravirtual features, and what it does not.
 const OFFERED: [&str; 2] = ["kvm-pv-eoi", "kvm-asyncpf"];
 const NOT_OFFERED: [&str; 4] = ["kvm-pv-unhalt", "kvm-pv-tlb-flush", "kvm-pv-ipi", "kvm-pv-sched-yield"];
 
-/// The guest's CPU.
-fn cpu(paravirtual: Paravirtual) -> String {
+/// The guest's CPU. A guest whose time is stretched is not told the host's.
+fn cpu(paravirtual: Paravirtual, weight: u32) -> String {
     let (sign, features): (_, &[&str]) = match paravirtual {
-        Paravirtual::Default => return CPU.into(),
+        Paravirtual::Default => ('+', &[]),
         Paravirtual::All => ('+', &NOT_OFFERED),
         Paravirtual::None => ('-', &OFFERED),
     };
-    features.iter().fold(CPU.to_string(), |cpu, feature| format!("{cpu},{sign}{feature}"))
+    let cpu = features.iter().fold(CPU.to_string(), |cpu, feature| format!("{cpu},{sign}{feature}"));
+    if weight > 1 { cpu + ",-kvmclock,-kvmclock-stable-bit,-kvm-steal-time" } else { cpu }
+}
+
+/// What the guest's kernel is told. One that takes its TSC for so many times as fast has a second that is as many times
+/// as long, and with it timers, ticks and slices.
+fn command_line(weight: u32) -> String {
+    match weight {
+        1 => COMMAND_LINE.into(),
+        _ => format!("{COMMAND_LINE} tsc=reliable tsc_early_khz={}", TSC_KHZ * weight),
+    }
 }
 
 /// A running guest. Dropping it kills it.
@@ -61,21 +74,21 @@ pub struct LinuxVm {
 }
 
 impl LinuxVm {
-    /// Starts QEMU on `cpus` and finds the vCPUs; the guest boots meanwhile.
+    /// Starts QEMU on `cpus` and finds the vCPUs; the guest boots meanwhile. An instruction of it takes the time of `weight`.
     ///
     /// # Errors
     /// QEMU does not start; the message is its own.
-    pub fn start(name: &str, spec: &LinuxSpec, vcpus: u32, cpus: &[u32]) -> Result<LinuxVm> {
+    pub fn start(name: &str, spec: &LinuxSpec, vcpus: u32, cpus: &[u32], weight: u32) -> Result<LinuxVm> {
         let (socket, messages) = (format!("/tmp/{name}.socket"), PathBuf::from(format!("/tmp/{name}.log")));
         let output = File::create(&messages)?;
         let mut command = Command::new(format!("/bin/{PROGRAM}"));
         command
             .args(["-L", &format!("/{FIRMWARE_DIR}"), "-nodefaults", "-no-user-config", "-display", "none"])
-            .args(["-no-reboot", "-accel", "kvm", "-cpu", &cpu(spec.paravirtual), "-M", MACHINE])
+            .args(["-no-reboot", "-accel", "kvm", "-cpu", &cpu(spec.paravirtual, weight), "-M", MACHINE])
             .args(["-name", &format!("guest={name},debug-threads=on")])
             .args(["-smp", &vcpus.to_string(), "-m", &spec.memory_mb.to_string()])
             .args(["-kernel", &format!("/{INNER_KERNEL}"), "-initrd", &format!("/{INNER_INITRAMFS}")])
-            .args(["-append", COMMAND_LINE])
+            .args(["-append", &command_line(weight)])
             .args([
                 "-chardev",
                 &format!("socket,id=port,path={socket},server=on,wait=on"),
@@ -117,7 +130,7 @@ impl LinuxVm {
             }
             let tids = vcpu_threads(child.id())?;
             if let Some(port) = port.as_ref().filter(|_| tids.len() == vcpus as usize) {
-                port.set_read_timeout(Some(PATIENCE))?;
+                port.set_read_timeout(Some(PATIENCE * weight))?;
                 let port = BufReader::new(port.try_clone()?);
                 let (name, last_words) = (name.into(), VecDeque::new());
                 return Ok(LinuxVm { name, tids, child, port, messages, last_words });
