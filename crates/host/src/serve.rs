@@ -186,6 +186,8 @@ fn hold(options: &Options) -> Result<()> {
                 now.stretch = options.stretch;
                 scheduler.forget_end()?;
                 last = scheduler.stats()?;
+                // Those that are there are found anew, and count from zero.
+                last.vms.clear();
                 scheduler.attach(&now)?;
                 chores = Some(Chores::new(&scheduler, options.stretch));
                 "{}".to_string()
