@@ -49,7 +49,7 @@ pub fn write(
     if let Task::Scenario(scenario) = &job.task {
         if let Some(spec) = &scenario.linux {
             let root = roots::make(&Cache::open_default()?, &spec.packages, say)?;
-            tree.linux_guests(kernel, emulator, job, (spec, &root))?;
+            tree.linux_guests(kernel, emulator, job, (spec, &root), scenario.guest_weight())?;
         }
         for name in scenario.rivals() {
             let program = rivals::find(&Cache::open_default()?, name)?;
@@ -141,11 +141,13 @@ impl Tree {
         emulator: &Emulator,
         job: &Job,
         (spec, root): (&LinuxSpec, &Path),
+        weight: u32,
     ) -> Result<()> {
         let inner = InnerGuest {
             command: spec.command.clone(),
             prepare: spec.prepare.clone(),
             figure: spec.figure.clone(),
+            weight,
         };
         let mut guest = Tree::with_agent(kernel, &Job { task: Task::Inner(inner), ..job.clone() })?;
         guest.packages(&Packages::new(root), spec)?;

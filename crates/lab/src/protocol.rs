@@ -45,6 +45,8 @@ pub struct InnerGuest {
     pub prepare: Vec<String>,
     /// See [`crate::scenario::LinuxSpec::figure`].
     pub figure: Option<String>,
+    /// How many times its clock is slower than the host's: see [`crate::scenario::Scenario::guest_weight`].
+    pub weight: u32,
 }
 
 /// Where a Linux guest has its packages; programs run in there.

@@ -2,6 +2,7 @@
 //! The agent of a Linux guest inside the host: runs a program again and again, and has `overbook guest` schedule it
 //! when told so.
 
+use super::stretched;
 use crate::describe;
 use crate::experiment::scheduler::Scheduler;
 use crate::protocol::{GuestAnswer, GuestCount, GuestOrder, InnerGuest, PACKAGES_DIR};
@@ -48,12 +49,18 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
         let mut worker = None;
         let _ends = Ends(&runs.gone);
         scope.spawn(|| watch(LOOK, online, &runs));
+        let attach = if guest.weight > 1 {
+            scope.spawn(|| stretched::keep_publishing(guest.weight, &runs.gone));
+            vec!["--steal-from".to_string(), stretched::PUBLISHED.to_string()]
+        } else {
+            Vec::new()
+        };
         port.say(&GuestAnswer::Done(GuestCount::default()))?;
         loop {
             let line = orders.next().context("the host has gone")??;
             let Ok(order) = serde_json::from_str(&line) else { continue };
             let outcome = match order {
-                GuestOrder::Attach(arguments) => scheduler.attach(&arguments, 1.0),
+                GuestOrder::Attach(arguments) => scheduler.attach(&[attach.clone(), arguments].concat(), 1.0),
                 GuestOrder::Detach => scheduler.detach().map(drop),
                 GuestOrder::Work => {
                     runs.stop.store(false, Ordering::Relaxed);
@@ -67,7 +74,7 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
                 }
                 GuestOrder::Count => Ok(()),
             };
-            let answer = outcome.and_then(|()| count(&runs));
+            let answer = outcome.and_then(|()| count(&runs, guest.weight));
             port.say(&answer.map_or_else(|e| GuestAnswer::Failed(format!("{e:#}")), GuestAnswer::Done))?;
         }
     })
@@ -156,15 +163,12 @@ fn number_after(text: &str, word: &str) -> Option<f64> {
     text.rsplit_once(word)?.1.split_whitespace().next()?.parse().ok()
 }
 
-fn count(runs: &Runs) -> Result<GuestCount> {
-    let stat = fs::read_to_string("/proc/stat")?;
-    let all = stat.lines().next().context("/proc/stat is empty")?;
-    let ticks: Vec<u64> = all.split_whitespace().skip(1).map(|n| n.parse().unwrap_or(0)).collect();
+fn count(runs: &Runs, weight: u32) -> Result<GuestCount> {
+    let cpus = stretched::now(weight)?;
     let sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
     Ok(GuestCount {
-        // Guest time, the last two, is in user time already.
-        ticks: ticks.iter().take(8).sum(),
-        steal_ticks: ticks.get(7).copied().unwrap_or(0),
+        ticks: cpus.iter().map(|cpu| cpu.all()).sum(),
+        steal_ticks: cpus.iter().map(|cpu| cpu.steal).sum(),
         ..*sum
     })
 }

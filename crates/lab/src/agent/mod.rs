@@ -7,6 +7,7 @@ mod kernel;
 mod observe;
 mod packing;
 mod soak;
+mod stretched;
 mod system;
 
 use crate::describe;

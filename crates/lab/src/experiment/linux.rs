@@ -158,16 +158,14 @@ impl Fleet {
                 .collect();
             let runs = new.runs - old.runs;
             run.migrations += vcpus.iter().map(|v| v.migrations).sum::<u64>();
-            // A guest whose time is stretched has another clock, is told no steal, and uses all its CPUs.
-            if self.guest_weight == 1 {
-                let stolen = (new.steal_ticks - old.steal_ticks) as f64;
-                let ticks = (new.ticks - old.ticks).max(1) as f64;
-                run.extra.insert(format!("{}: steal, % of its vCPUs' time", vm.name), stolen / ticks * 100.0);
-                let preferred = (new.preferred_ns - old.preferred_ns) as f64 / window_ns as f64;
-                run.extra.insert(format!("{}: preferred CPUs, mean", vm.name), preferred);
-                let changes = (new.changes - old.changes) as f64;
-                run.extra.insert(format!("{}: changes of their number", vm.name), changes);
-            }
+            let stolen = new.steal_ticks.saturating_sub(old.steal_ticks) as f64;
+            let all = (new.ticks - old.ticks).max(1) as f64;
+            run.extra.insert(format!("{}: steal, % of its vCPUs' time", vm.name), stolen / all * 100.0);
+            // By the guest's own clock.
+            let preferred = ((new.preferred_ns - old.preferred_ns) * u64::from(self.guest_weight)) as f64;
+            run.extra.insert(format!("{}: preferred CPUs, mean", vm.name), preferred / window_ns as f64);
+            let changes = (new.changes - old.changes) as f64;
+            run.extra.insert(format!("{}: changes of their number", vm.name), changes);
             run.vms.push(VmResult {
                 name: vm.name.clone(),
                 // With its name, as tables sum up VMs of a pattern, and only some may take part.

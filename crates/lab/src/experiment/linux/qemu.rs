@@ -48,7 +48,7 @@ fn cpu(paravirtual: Paravirtual, weight: u32) -> String {
         Paravirtual::None => ('-', &OFFERED),
     };
     let cpu = features.iter().fold(CPU.to_string(), |cpu, feature| format!("{cpu},{sign}{feature}"));
-    if weight > 1 { cpu + ",-kvmclock,-kvmclock-stable-bit,-kvm-steal-time" } else { cpu }
+    if weight > 1 { cpu + ",-kvmclock,-kvmclock-stable-bit" } else { cpu }
 }
 
 /// What the guest's kernel is told. One that takes its TSC for so many times as fast has a second that is as many times
