@@ -3,6 +3,7 @@
 //!
 //! * [`vms`]: finds VMs and their vCPU threads in /proc.
 //! * [`snapshot`]: all counters at one moment: /proc's, the probes' on KVM, and those of `overbook host` if it runs.
+//! * [`ready`]: ready time, its thresholds, and how a VM's is made of its vCPUs'.
 //! * [`window`]: what happened between two snapshots; the rows of `overbook top`.
 //! * [`report`]: the same for one long window, in words: `overbook report`.
 //! * [`metrics`]: the schedulers' own counters for Prometheus, and [`scrape`] over HTTP.
@@ -11,6 +12,7 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod metrics;
+pub mod ready;
 pub mod report;
 pub mod scrape;
 pub mod snapshot;

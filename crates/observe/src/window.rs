@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What happened between two snapshots.
 
+use crate::ready;
 use crate::snapshot::{Snapshot, VcpuCounters, VmCounters};
 use overbook_host::stats::{HostStats, TierStats};
 use serde::Serialize;
@@ -22,6 +23,13 @@ pub struct VcpuRow {
     pub spins: Option<f64>,
     /// Times per second that a spinning sibling's CPU was handed to it (`overbook host` only).
     pub boosts: Option<f64>,
+}
+
+impl VcpuRow {
+    /// Ready time: waiting for a CPU, in percent of the window.
+    pub fn ready_percent(&self) -> f64 {
+        100.0 * self.wait
+    }
 }
 
 /// One VM, in CPUs.
@@ -55,6 +63,16 @@ impl VmRow {
     /// Steal that the guest sees, in percent of what it wants.
     pub fn steal_percent(&self) -> f64 {
         percent(self.wait, self.run + self.wait)
+    }
+
+    /// Ready time in percent of the window: the mean of the vCPUs'.
+    pub fn ready_percent(&self) -> f64 {
+        ready::mean(self.vcpus.iter().map(VcpuRow::ready_percent))
+    }
+
+    /// Ready time of the vCPU that waits most, in percent of the window.
+    pub fn worst_ready_percent(&self) -> f64 {
+        ready::worst(self.vcpus.iter().map(VcpuRow::ready_percent))
     }
 
     /// Spinning, in percent of what it runs.
@@ -211,6 +229,8 @@ mod tests {
         let row = &window.vms[0];
         assert_eq!((row.run, row.wait, row.spin), (1.0, 1.0, Some(0.2)));
         assert_eq!((row.steal_percent(), row.burnt_percent()), (50.0, Some(20.0)));
+        // Two vCPUs that waited for half of the window each: steal is of what they want, ready of the window.
+        assert_eq!((row.ready_percent(), row.worst_ready_percent()), (50.0, 50.0));
         assert_eq!((row.yields, row.yields_ok_percent), (Some(1000.0), Some(50.0)));
         assert_eq!((row.delivered, row.vcpus[0].boosts), (None, None));
         assert_eq!(window.sum(|vm| vm.run), 1.0);
