@@ -4,6 +4,7 @@
 use crate::changes::Changeable;
 use crate::costs::{self, Counting};
 use crate::domains::{CoreAt, cores, domains};
+use crate::ending;
 use crate::entitle::VmUse;
 use crate::intf;
 use crate::kvm::{self, Visibility};
@@ -248,7 +249,7 @@ impl<'a> Scheduler<'a> {
     /// It had been unloaded before, for an error.
     pub fn detach(&mut self) -> Result<HostStats> {
         let stats = self.stats()?;
-        self.leave().report()?;
+        ending::report(&self.leave())?;
         Ok(stats)
     }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook host`: schedule and serve statistics until the end, restart after hotplug, or do as the lab says.
 
+use crate::backoff::Backoff;
 use crate::changes::{self, Change, Changeable, SET};
 use crate::client;
 use crate::costs::ProgramStats;
+use crate::ending;
 use crate::entitle::Teller;
 use crate::faults;
 use crate::homes::Finder;
@@ -35,7 +37,7 @@ const POLL: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The host does not qualify (see [`preflight::check`]), the kernel refuses the scheduler, or it was unloaded for
-/// an error; one sentence each.
+/// an error; one sentence each, and [`ending::status`] knows which it was.
 pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if options.help_stats {
         let data = stats_server_data();
@@ -58,6 +60,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     let mut previous = HostStats::default();
     // What is changed while it runs stays when it is loaded again.
     let mut options = options.clone();
+    let mut backoff = Backoff::default();
     loop {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
@@ -81,9 +84,13 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             if options.json {
                 writeln!(Stdout, "{}", serde_json::to_string(&previous)?)?;
             }
-            return exit.report();
+            return ending::report(&exit);
         }
         log::info!("CPUs came or went: loading again");
+        backoff.wait(&|| stop.load(Ordering::Relaxed));
+        if stop.load(Ordering::Relaxed) {
+            return Ok(());
+        }
     }
 }
 

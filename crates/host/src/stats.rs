@@ -3,11 +3,11 @@
 
 use crate::costs::ProgramStats;
 use crate::intf;
+use crate::names;
 use anyhow::Result;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::mem::MaybeUninit;
 
@@ -107,7 +107,7 @@ counters! {
         queued_ns: u64,
         #[stat(desc = "ns between spins that followed each other at once")]
         spin_ns: u64,
-        #[stat(desc = "name that QEMU or libvirt gave it, else the command")]
+        #[stat(desc = "name as its stack has it, with its namespace or project (docs/observe.md), else the command")]
         name: String,
         #[stat(desc = "targets by tier")]
         tiers: BTreeMap<String, TierStats>,
@@ -255,7 +255,7 @@ impl VcpuStats {
 impl VmStats {
     /// From the counters of a VM's process, one row per CPU.
     pub fn from_rows(pid: u32, rows: &[Vec<u8>]) -> VmStats {
-        let mut stats = VmStats { name: vm_name(pid), ..VmStats::default() };
+        let mut stats = VmStats { name: names::of(pid).to_string(), ..VmStats::default() };
         for raw in rows.iter().map(|row| read::<intf::ovb_vm_stats>(row)) {
             stats.add(&raw);
             for (tier, number) in TIERS {
@@ -321,35 +321,9 @@ fn each_since<K: Ord + Clone, V: Default>(
     now.iter().map(|(key, value)| (key.clone(), since(value, then.get(key).unwrap_or(&none)))).collect()
 }
 
-/// QEMU's `-name` (libvirt writes `guest=NAME,…`), else the command's own name.
-pub fn vm_name(pid: u32) -> String {
-    let cmdline = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<String> =
-        cmdline.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    name_of(&words).unwrap_or_else(|| {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        if comm.trim().is_empty() { "gone".into() } else { comm.trim().into() }
-    })
-}
-
-fn name_of(words: &[String]) -> Option<String> {
-    let at = words.iter().position(|word| word == "-name")?;
-    let value = words.get(at + 1)?;
-    let first = value.split(',').next()?;
-    Some(first.strip_prefix("guest=").unwrap_or(first).to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn names_come_from_qemu_and_libvirt() {
-        let words = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
-        assert_eq!(name_of(&words("qemu -name web1 -m 1G")).unwrap(), "web1");
-        assert_eq!(name_of(&words("qemu -name guest=db,debug-threads=on")).unwrap(), "db");
-        assert_eq!(name_of(&words("qemu -m 1G")), None);
-    }
 
     #[test]
     fn differences_are_per_vm() {

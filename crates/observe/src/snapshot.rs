@@ -3,8 +3,9 @@
 
 use crate::vms::{self, Threads};
 use anyhow::{Context, Result};
+use overbook_host::names::{self, Identity};
 use overbook_host::preflight;
-use overbook_host::stats::{HostStats, vm_name};
+use overbook_host::stats::HostStats;
 use overbook_probe::{Probe, SpinTime};
 use scx_stats::prelude::StatsClient;
 use serde::{Deserialize, Serialize};
@@ -33,8 +34,11 @@ pub struct VcpuCounters {
 /// One VM.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VmCounters {
-    /// QEMU's `-name`, or the command.
+    /// As its operators know it: `namespace/name`, or the name.
     pub name: String,
+    /// The same in its parts, and who manages it. Older recordings have none.
+    #[serde(default)]
+    pub who: Identity,
     /// By vCPU id.
     pub vcpus: BTreeMap<u32, VcpuCounters>,
     /// Directed yields that KVM tried, and that gave way; since the probes were attached.
@@ -134,7 +138,8 @@ impl Observer {
         let counts = probe.map(Probe::read).transpose()?.unwrap_or_default();
         snapshot.at_ns = self.start.elapsed().as_nanos() as u64;
         for (pid, threads) in vms::find() {
-            let mut vm = VmCounters { name: vm_name(pid as u32), ..VmCounters::default() };
+            let who = names::of(pid as u32);
+            let mut vm = VmCounters { name: who.to_string(), who, ..VmCounters::default() };
             let kvm = counts.get(&pid).cloned().unwrap_or_default();
             (vm.yields_tried, vm.yields_ok) = (Some(kvm.yield_tried), Some(kvm.yield_ok));
             vm.vcpus = vcpus(pid, &threads, &spins);

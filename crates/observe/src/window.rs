@@ -3,6 +3,7 @@
 
 use crate::ready;
 use crate::snapshot::{Snapshot, VcpuCounters, VmCounters};
+use overbook_host::names::Identity;
 use overbook_host::stats::{HostStats, TierStats};
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -37,8 +38,10 @@ impl VcpuRow {
 pub struct VmRow {
     /// Process.
     pub pid: i32,
-    /// Name.
+    /// As its operators know it: `namespace/name`, or the name.
     pub name: String,
+    /// The same in its parts, and who manages it.
+    pub who: Identity,
     /// Sums over the vCPUs.
     pub run: f64,
     /// See [`VcpuRow`].
@@ -169,6 +172,7 @@ fn vm_row(pid: i32, before: &VmCounters, after: &VmCounters, seconds: f64) -> Vm
     VmRow {
         pid,
         name: after.name.clone(),
+        who: after.who.clone(),
         run: column(|v| v.run),
         wait: column(|v| v.wait),
         spin: sum_of_known(vcpus.iter().map(|v| v.spin)),
@@ -216,6 +220,7 @@ mod tests {
             vcpus: BTreeMap::from([(0, vcpu), (1, VcpuCounters { tid: tid + 1, ..vcpu })]),
             yields_tried: Some(at_ns / 1_000_000),
             yields_ok: Some(at_ns / 2_000_000),
+            ..VmCounters::default()
         };
         let vms = BTreeMap::from([(7, vm)]);
         Snapshot { at_ns, cpus: 4, scheduler: "EEVDF".into(), vms, ..Snapshot::default() }

@@ -76,7 +76,7 @@ fn main() -> ExitCode {
         Err(e) if is_closed(&e) => end_as_by_sigpipe(),
         Err(e) => {
             note(format_args!("overbook: {e:#}"));
-            ExitCode::FAILURE
+            ExitCode::from(overbook_host::ending::status(&e))
         }
     }
 }
