@@ -94,8 +94,18 @@ pub fn loaded() -> Option<String> {
 
 /// Groups whose `cpu.max` a scheduler of ours would break: none where the kernel tells schedulers of it.
 pub fn unenforced_limits() -> Vec<String> {
+    broken_by(keeps_limits(), Path::new(CGROUPS))
+}
+
+/// Whether the kernel tells schedulers of groups' `cpu.max`, so that they can keep it.
+pub fn keeps_limits() -> bool {
     // Without BTF nobody can tell what the kernel has.
-    broken_by(Path::new(BTF).exists() && scheduler::enforces_limits(), Path::new(CGROUPS))
+    Path::new(BTF).exists() && scheduler::enforces_limits()
+}
+
+/// Groups that have a `cpu.max`.
+pub fn limited() -> Vec<String> {
+    limited_groups(Path::new(CGROUPS))
 }
 
 fn broken_by(enforced: bool, root: &Path) -> Vec<String> {

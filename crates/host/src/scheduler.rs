@@ -477,6 +477,12 @@ pub fn enforces_limits() -> bool {
     compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth").unwrap_or(false)
 }
 
+/// Whether the kernel (7.0 and later) has a deadline server that keeps real-time tasks from starving sched_ext's.
+pub fn has_deadline_server() -> bool {
+    Path::new("/sys/kernel/btf/vmlinux").exists()
+        && compat::struct_has_field("rq", "ext_server").unwrap_or(false)
+}
+
 /// How tasks leave a CPU that a higher class takes; see `taken.bpf.h`.
 #[derive(PartialEq)]
 enum Taken {

@@ -54,8 +54,8 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         return hold(options);
     }
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    if let Some(why) = faults::hangs_at_load(&release) {
-        log::warn!("{why}");
+    for fault in faults::of(&release) {
+        log::warn!("{}", fault.describe());
     }
     let mut previous = HostStats::default();
     // What is changed while it runs stays when it is loaded again.

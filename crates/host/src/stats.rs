@@ -74,6 +74,7 @@ counters! {
     /// One vCPU.
     #[stat_doc]
     #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+    #[serde(default)]
     #[stat(desc = "one vCPU", _om_prefix = "vcpu_", _om_label = "vcpu")]
     VcpuStats of intf::ovb_vcpu_stats {
         spins: "spins that exited to KVM",
@@ -84,6 +85,8 @@ counters! {
     } and {
         #[stat(desc = "thread")]
         pid: u64,
+        #[stat(desc = "ns of the longest time that it was queued, since it is known")]
+        longest_ns: u64,
     }
 }
 
@@ -107,6 +110,8 @@ counters! {
         queued_ns: u64,
         #[stat(desc = "ns between spins that followed each other at once")]
         spin_ns: u64,
+        #[stat(desc = "ns of the longest time that a vCPU was queued, since it is known")]
+        longest_ns: u64,
         #[stat(desc = "name as its stack has it, with its namespace or project (docs/observe.md), else the command")]
         name: String,
         #[stat(desc = "targets by tier")]
@@ -242,13 +247,14 @@ impl VcpuStats {
     /// From an entry of the table of vCPUs: place of the VM plus one, vCPU id, counters.
     pub fn from_entry(entry: &[u8]) -> (u32, u32, VcpuStats) {
         let raw: intf::ovb_vcpu_stats = read(entry);
-        let mut stats = VcpuStats { pid: raw.pid, ..VcpuStats::default() };
+        let mut stats = VcpuStats { pid: raw.pid, longest_ns: raw.longest_ns, ..VcpuStats::default() };
         stats.add(&raw);
         (raw.vm, raw.id, stats)
     }
 
     fn since(&self, earlier: &VcpuStats) -> VcpuStats {
-        self.grown_since(earlier, VcpuStats { pid: self.pid, ..VcpuStats::default() })
+        let rest = VcpuStats { pid: self.pid, longest_ns: self.longest_ns, ..VcpuStats::default() };
+        self.grown_since(earlier, rest)
     }
 }
 
@@ -270,6 +276,7 @@ impl VmStats {
         self.run_ns += vcpu.run_ns;
         self.queued_ns += vcpu.queued_ns;
         self.spin_ns += vcpu.spin_ns;
+        self.longest_ns = self.longest_ns.max(vcpu.longest_ns);
         self.vcpus.insert(id, vcpu);
     }
 
@@ -281,6 +288,7 @@ impl VmStats {
             run_ns: self.run_ns.saturating_sub(earlier.run_ns),
             queued_ns: self.queued_ns.saturating_sub(earlier.queued_ns),
             spin_ns: self.spin_ns.saturating_sub(earlier.spin_ns),
+            longest_ns: self.longest_ns,
             ..VmStats::default()
         };
         self.grown_since(earlier, rest)
@@ -291,12 +299,13 @@ impl VmStats {
         let wanted_ns = (self.run_ns + self.queued_ns).max(1);
         writeln!(
             to,
-            "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued, {:.3} s spun; yields {} \
+            "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued (longest {:.3} s), {:.3} s spun; yields {} \
              delivered {} gave up {}; unheard {}; IPIs {}",
             self.name,
             s(self.run_ns),
             self.run_ns * 100 / wanted_ns,
             s(self.queued_ns),
+            s(self.longest_ns),
             s(self.spin_ns),
             self.asked,
             self.delivered,
@@ -324,6 +333,20 @@ fn each_since<K: Ord + Clone, V: Default>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longest_wait_is_the_greatest_and_no_sum() {
+        let vcpu = |queued_ns, longest_ns| VcpuStats { queued_ns, longest_ns, ..VcpuStats::default() };
+        let mut vm = VmStats::default();
+        let mut earlier = VmStats::default();
+        for (id, longest) in [(0, 7), (1, 30), (2, 12)] {
+            vm.add_vcpu(id, vcpu(100, longest));
+            earlier.add_vcpu(id, vcpu(60, longest.min(20)));
+        }
+        let since = vm.since(&earlier);
+        assert_eq!((vm.longest_ns, since.longest_ns, since.queued_ns), (30, 30, 120));
+        assert_eq!(since.vcpus[&2].longest_ns, 12);
+    }
 
     #[test]
     fn differences_are_per_vm() {
