@@ -195,7 +195,7 @@ impl Report {
             return format!("Ready time is good: below {limit} % for every vCPU{worst}");
         }
         format!(
-            "Ready time: {bad} of {} have a vCPU with {} % or more (bad), {contended} one with {} to {} %{worst}",
+            "Ready time: of {}, {bad} bad (a vCPU with {} % or more) and {contended} contended ({} to {} %){worst}",
             count(self.ready.len(), "VM"),
             fixed(BAD_PERCENT, 0),
             fixed(CONTENDED_PERCENT, 0),
@@ -284,13 +284,13 @@ mod tests {
         assert!(good.contains("is good: below 5 %") && good.contains("vCPU 2 of web1 with 4.0 %"), "{good}");
         assert!((row.percent - 1.25).abs() < 1e-9 && row.level == Level::Good);
         let (bad, row) = said([0.0, 0.3, 0.0, 0.0]);
-        assert!(bad.contains("1 of 1 VM have a vCPU with 10 % or more (bad), 0 one with 5 to 10 %"), "{bad}");
+        assert!(
+            bad.contains("of 1 VM, 1 bad (a vCPU with 10 % or more) and 0 contended (5 to 10 %); the worst"),
+            "{bad}"
+        );
         assert_eq!((row.worst_vcpu, row.level), (1, Level::Bad));
         let (contended, _) = said([0.06, 0.0, 0.0, 0.0]);
-        assert!(
-            contended.contains("0 of 1 VM have") && contended.contains("1 one with 5 to 10 %"),
-            "{contended}"
-        );
+        assert!(contended.contains("0 bad") && contended.contains("1 contended (5 to 10 %)"), "{contended}");
         assert!(Report::new(Window::default(), Origin::Root).ready.is_empty());
     }
 
