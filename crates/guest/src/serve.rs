@@ -125,16 +125,16 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         };
         let standby = StandBy::new(&mut scheduler, of_scheduler.clone());
         let end = guest.serve(standby, options, &|| stop.load(Ordering::Relaxed))?;
-        if !end.is_hotplug() {
+        if end.is_hotplug() {
+            log::info!("CPUs came or went: loading again");
+            backoff.wait(&|| stop.load(Ordering::Relaxed));
+        }
+        // It may have been asked to end while it waited.
+        if !end.is_hotplug() || stop.load(Ordering::Relaxed) {
             if options.json {
                 writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
             }
             return end.report();
-        }
-        log::info!("CPUs came or went: loading again");
-        backoff.wait(&|| stop.load(Ordering::Relaxed));
-        if stop.load(Ordering::Relaxed) {
-            return Ok(());
         }
         guest.machine_changed()?;
     }

@@ -80,16 +80,17 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             log::info!("kvm was loaded: loading again");
             continue;
         }
-        if !exit.should_restart() {
+        let restarts = exit.should_restart();
+        if restarts {
+            log::info!("CPUs came or went: loading again");
+            backoff.wait(&|| stop.load(Ordering::Relaxed));
+        }
+        // It may have been asked to end while it waited.
+        if !restarts || stop.load(Ordering::Relaxed) {
             if options.json {
                 writeln!(Stdout, "{}", serde_json::to_string(&previous)?)?;
             }
             return ending::report(&exit);
-        }
-        log::info!("CPUs came or went: loading again");
-        backoff.wait(&|| stop.load(Ordering::Relaxed));
-        if stop.load(Ordering::Relaxed) {
-            return Ok(());
         }
     }
 }
