@@ -40,11 +40,11 @@ test: lint ring1 ring2
 ring1: setup
 	cargo test --release --locked --workspace
 
-## Boots kernels in QEMU.
+## Boots kernels in QEMU, and has a real Prometheus scrape.
 ring2: build
 	$(OVERBOOK) lab emulator --build
 	$(OVERBOOK) lab kernels $(KERNELS:%=--fetch %)
-	cargo test --release --locked --features lab-tests --package overbook --test lab -- $(TESTS)
+	cargo test --release --locked --features lab-tests --package overbook --test lab --test prometheus -- $(TESTS)
 
 lint:
 	@tools/setup lint

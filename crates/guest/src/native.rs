@@ -3,7 +3,7 @@
 //! take the other's effect for the host's.
 
 use crate::cpulist;
-use anyhow::{Result, bail};
+use overbook_host::ending::Refused;
 use std::fs;
 use std::path::Path;
 
@@ -11,11 +11,12 @@ use std::path::Path;
 ///
 /// # Errors
 /// The kernel's governor is loaded, or has taken CPUs away; one sentence.
-pub fn refuse() -> Result<()> {
+pub fn refuse() -> Result<(), Refused> {
     if is_at_work(Path::new("/sys")) {
-        bail!(
+        return Err(Refused(
             "the kernel's own steal governor packs this guest: unload it (modprobe -r steal_governor), or leave the guest to it"
-        );
+                .into(),
+        ));
     }
     Ok(())
 }

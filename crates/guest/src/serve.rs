@@ -19,7 +19,9 @@ use crate::steer::Steering;
 use crate::told::Port;
 use crate::trace;
 use anyhow::{Result, anyhow, bail};
+use overbook_host::backoff::Backoff;
 use overbook_host::changes::{Change, Changeable, changes};
+use overbook_host::ending;
 use overbook_host::output::Stdout;
 use overbook_host::scheduler::{Mode, Scheduler};
 use overbook_host::values::duration;
@@ -100,6 +102,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     let mut lock = alone.then(|| Lock::take(Duration::ZERO)).transpose()?;
     let of_scheduler = options.scheduler()?;
     let mut first = None;
+    let mut backoff = Backoff::default();
     loop {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
@@ -122,13 +125,17 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         };
         let standby = StandBy::new(&mut scheduler, of_scheduler.clone());
         let end = guest.serve(standby, options, &|| stop.load(Ordering::Relaxed))?;
-        if !end.is_hotplug() {
+        if end.is_hotplug() {
+            log::info!("CPUs came or went: loading again");
+            backoff.wait(&|| stop.load(Ordering::Relaxed));
+        }
+        // It may have been asked to end while it waited.
+        if !end.is_hotplug() || stop.load(Ordering::Relaxed) {
             if options.json {
                 writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
             }
             return end.report();
         }
-        log::info!("CPUs came or went: loading again");
         guest.machine_changed()?;
     }
 }
@@ -154,7 +161,7 @@ impl End {
 
     fn report(&self) -> Result<()> {
         match self {
-            End::Unloaded(exit) => exit.report(),
+            End::Unloaded(exit) => ending::report(exit),
             _ => Ok(()),
         }
     }

@@ -4,6 +4,7 @@
 
 use crate::native;
 use anyhow::{Result, bail};
+use overbook_host::ending;
 use overbook_host::scheduler::Scheduler;
 use overbook_host::stats::HostStats;
 use overbook_host::urgent::Urgent;
@@ -82,7 +83,7 @@ impl<'s, 'a> StandBy<'s, 'a> {
             self.attached = false;
             self.urgent = None;
             log::info!("all CPUs are preferred: the guest's tasks are EEVDF's, until they are not");
-            self.scheduler.leave().report()?;
+            ending::report(&self.scheduler.leave())?;
         }
         Ok(())
     }

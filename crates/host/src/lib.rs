@@ -6,9 +6,11 @@
 //! * [`preflight`]: refuses, in one sentence, where the scheduler could not do what it promises.
 //! * [`faults`]: kernels that had better load no scheduler.
 //! * [`scheduler`]: the scheduler as the kernel has it, for `overbook guest` too.
+//! * [`ending`], [`backoff`]: why it ended, and how soon it may be loaded again.
 //! * [`run`]: serve, restart after hotplug, do as the lab says.
 //! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
 //! * [`channel`], [`entitle`]: guests are told what they could have.
+//! * [`names`], [`nova`]: what operators call a VM.
 //! * [`homes`]: in which LLC vCPUs wait.
 //! * [`times`]: what CPUs did, from `/proc/stat`; the guest's steal monitor reads it too.
 //! * [`client`]: asks a scheduler that runs.
@@ -17,15 +19,19 @@
 // These panic where nobody reads, or the disk is full: see overbook_host::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod backoff;
 pub mod changes;
 pub mod channel;
 pub mod client;
 pub mod costs;
 pub mod domains;
+pub mod ending;
 pub mod entitle;
 pub mod faults;
 pub mod homes;
 pub mod kvm;
+pub mod names;
+pub mod nova;
 mod options;
 pub mod output;
 pub mod preflight;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What must hold before the scheduler is loaded; every refusal is one sentence that says what to do.
 
+use crate::ending::Refused;
 use crate::scheduler;
-use anyhow::{Result, bail};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -15,35 +15,40 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 ///
 /// # Errors
 /// One of these does not hold.
-pub fn check(replace: bool) -> Result<()> {
+pub fn check(replace: bool) -> Result<(), Refused> {
+    let refused = |why: &str| Err(Refused(why.into()));
     if !is_root() {
-        bail!("loading a scheduler needs root: run it with sudo");
+        return refused("loading a scheduler needs root: run it with sudo");
     }
     if !Path::new(SCHED_EXT).exists() {
-        bail!("this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): Debian's kernels have it from 6.16 on");
+        return refused(
+            "this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): Debian's kernels have it from 6.16 on",
+        );
     }
     if !Path::new(BTF).exists() {
-        bail!("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF), which BPF schedulers need");
+        return refused("this kernel has no BTF (CONFIG_DEBUG_INFO_BTF), which BPF schedulers need");
     }
     if let Some(why) = isolation() {
-        bail!(why);
+        return Err(Refused(why));
     }
     match loaded() {
         Some(other) if !other.starts_with("overbook") => {
-            bail!("the scheduler {other:?} is loaded already: stop it first");
+            return Err(Refused(format!("the scheduler {other:?} is loaded already: stop it first")));
         }
         Some(_) if !replace => {
-            bail!("a scheduler of ours runs already: stop it first, or take over from it with --replace");
+            return refused(
+                "a scheduler of ours runs already: stop it first, or take over from it with --replace",
+            );
         }
         _ => {}
     }
     let limited = unenforced_limits();
     if !limited.is_empty() {
-        bail!(
+        return Err(Refused(format!(
             "cpu.max limits these groups, and this kernel (before 6.17) does not tell schedulers of it: {}; lift the \
              limits (write \"max\" to their cpu.max), boot a later kernel, or stay with EEVDF",
             limited.join(", ")
-        );
+        )));
     }
     Ok(())
 }
@@ -89,8 +94,18 @@ pub fn loaded() -> Option<String> {
 
 /// Groups whose `cpu.max` a scheduler of ours would break: none where the kernel tells schedulers of it.
 pub fn unenforced_limits() -> Vec<String> {
+    broken_by(keeps_limits(), Path::new(CGROUPS))
+}
+
+/// Whether the kernel tells schedulers of groups' `cpu.max`, so that they can keep it.
+pub fn keeps_limits() -> bool {
     // Without BTF nobody can tell what the kernel has.
-    broken_by(Path::new(BTF).exists() && scheduler::enforces_limits(), Path::new(CGROUPS))
+    Path::new(BTF).exists() && scheduler::enforces_limits()
+}
+
+/// Groups that have a `cpu.max`.
+pub fn limited() -> Vec<String> {
+    limited_groups(Path::new(CGROUPS))
 }
 
 fn broken_by(enforced: bool, root: &Path) -> Vec<String> {

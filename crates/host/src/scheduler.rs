@@ -4,6 +4,7 @@
 use crate::changes::Changeable;
 use crate::costs::{self, Counting};
 use crate::domains::{CoreAt, cores, domains};
+use crate::ending;
 use crate::entitle::VmUse;
 use crate::intf;
 use crate::kvm::{self, Visibility};
@@ -248,7 +249,7 @@ impl<'a> Scheduler<'a> {
     /// It had been unloaded before, for an error.
     pub fn detach(&mut self) -> Result<HostStats> {
         let stats = self.stats()?;
-        self.leave().report()?;
+        ending::report(&self.leave())?;
         Ok(stats)
     }
 
@@ -474,6 +475,12 @@ fn attached(program: &ProgramMut) -> Result<Link> {
 /// Whether the kernel (6.17 and later) tells schedulers of groups' `cpu.max`.
 pub fn enforces_limits() -> bool {
     compat::struct_has_field("sched_ext_ops", "cgroup_set_bandwidth").unwrap_or(false)
+}
+
+/// Whether the kernel (7.0 and later) has a deadline server that keeps real-time tasks from starving sched_ext's.
+pub fn has_deadline_server() -> bool {
+    Path::new("/sys/kernel/btf/vmlinux").exists()
+        && compat::struct_has_field("rq", "ext_server").unwrap_or(false)
 }
 
 /// How tasks leave a CPU that a higher class takes; see `taken.bpf.h`.

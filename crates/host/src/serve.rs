@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook host`: schedule and serve statistics until the end, restart after hotplug, or do as the lab says.
 
+use crate::backoff::Backoff;
 use crate::changes::{self, Change, Changeable, SET};
 use crate::client;
 use crate::costs::ProgramStats;
+use crate::ending;
 use crate::entitle::Teller;
 use crate::faults;
 use crate::homes::Finder;
@@ -35,7 +37,7 @@ const POLL: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// The host does not qualify (see [`preflight::check`]), the kernel refuses the scheduler, or it was unloaded for
-/// an error; one sentence each.
+/// an error; one sentence each, and [`ending::status`] knows which it was.
 pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if options.help_stats {
         let data = stats_server_data();
@@ -52,12 +54,13 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         return hold(options);
     }
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
-    if let Some(why) = faults::hangs_at_load(&release) {
-        log::warn!("{why}");
+    for fault in faults::of(&release) {
+        log::warn!("{}", fault.describe());
     }
     let mut previous = HostStats::default();
     // What is changed while it runs stays when it is loaded again.
     let mut options = options.clone();
+    let mut backoff = Backoff::default();
     loop {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
@@ -77,13 +80,18 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             log::info!("kvm was loaded: loading again");
             continue;
         }
-        if !exit.should_restart() {
+        let restarts = exit.should_restart();
+        if restarts {
+            log::info!("CPUs came or went: loading again");
+            backoff.wait(&|| stop.load(Ordering::Relaxed));
+        }
+        // It may have been asked to end while it waited.
+        if !restarts || stop.load(Ordering::Relaxed) {
             if options.json {
                 writeln!(Stdout, "{}", serde_json::to_string(&previous)?)?;
             }
-            return exit.report();
+            return ending::report(&exit);
         }
-        log::info!("CPUs came or went: loading again");
     }
 }
 

@@ -3,11 +3,11 @@
 
 use crate::costs::ProgramStats;
 use crate::intf;
+use crate::names;
 use anyhow::Result;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::mem::MaybeUninit;
 
@@ -74,6 +74,7 @@ counters! {
     /// One vCPU.
     #[stat_doc]
     #[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+    #[serde(default)]
     #[stat(desc = "one vCPU", _om_prefix = "vcpu_", _om_label = "vcpu")]
     VcpuStats of intf::ovb_vcpu_stats {
         spins: "spins that exited to KVM",
@@ -84,6 +85,8 @@ counters! {
     } and {
         #[stat(desc = "thread")]
         pid: u64,
+        #[stat(desc = "ns of the longest time that it was queued, since it is known")]
+        longest_ns: u64,
     }
 }
 
@@ -107,7 +110,9 @@ counters! {
         queued_ns: u64,
         #[stat(desc = "ns between spins that followed each other at once")]
         spin_ns: u64,
-        #[stat(desc = "name that QEMU or libvirt gave it, else the command")]
+        #[stat(desc = "ns of the longest time that a vCPU was queued, since it is known")]
+        longest_ns: u64,
+        #[stat(desc = "name as its stack has it, with its namespace or project (docs/observe.md), else the command")]
         name: String,
         #[stat(desc = "targets by tier")]
         tiers: BTreeMap<String, TierStats>,
@@ -242,20 +247,21 @@ impl VcpuStats {
     /// From an entry of the table of vCPUs: place of the VM plus one, vCPU id, counters.
     pub fn from_entry(entry: &[u8]) -> (u32, u32, VcpuStats) {
         let raw: intf::ovb_vcpu_stats = read(entry);
-        let mut stats = VcpuStats { pid: raw.pid, ..VcpuStats::default() };
+        let mut stats = VcpuStats { pid: raw.pid, longest_ns: raw.longest_ns, ..VcpuStats::default() };
         stats.add(&raw);
         (raw.vm, raw.id, stats)
     }
 
     fn since(&self, earlier: &VcpuStats) -> VcpuStats {
-        self.grown_since(earlier, VcpuStats { pid: self.pid, ..VcpuStats::default() })
+        let rest = VcpuStats { pid: self.pid, longest_ns: self.longest_ns, ..VcpuStats::default() };
+        self.grown_since(earlier, rest)
     }
 }
 
 impl VmStats {
     /// From the counters of a VM's process, one row per CPU.
     pub fn from_rows(pid: u32, rows: &[Vec<u8>]) -> VmStats {
-        let mut stats = VmStats { name: vm_name(pid), ..VmStats::default() };
+        let mut stats = VmStats { name: names::of(pid).to_string(), ..VmStats::default() };
         for raw in rows.iter().map(|row| read::<intf::ovb_vm_stats>(row)) {
             stats.add(&raw);
             for (tier, number) in TIERS {
@@ -270,6 +276,7 @@ impl VmStats {
         self.run_ns += vcpu.run_ns;
         self.queued_ns += vcpu.queued_ns;
         self.spin_ns += vcpu.spin_ns;
+        self.longest_ns = self.longest_ns.max(vcpu.longest_ns);
         self.vcpus.insert(id, vcpu);
     }
 
@@ -281,6 +288,7 @@ impl VmStats {
             run_ns: self.run_ns.saturating_sub(earlier.run_ns),
             queued_ns: self.queued_ns.saturating_sub(earlier.queued_ns),
             spin_ns: self.spin_ns.saturating_sub(earlier.spin_ns),
+            longest_ns: self.longest_ns,
             ..VmStats::default()
         };
         self.grown_since(earlier, rest)
@@ -291,12 +299,13 @@ impl VmStats {
         let wanted_ns = (self.run_ns + self.queued_ns).max(1);
         writeln!(
             to,
-            "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued, {:.3} s spun; yields {} \
+            "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued (longest {:.3} s), {:.3} s spun; yields {} \
              delivered {} gave up {}; unheard {}; IPIs {}",
             self.name,
             s(self.run_ns),
             self.run_ns * 100 / wanted_ns,
             s(self.queued_ns),
+            s(self.longest_ns),
             s(self.spin_ns),
             self.asked,
             self.delivered,
@@ -321,34 +330,22 @@ fn each_since<K: Ord + Clone, V: Default>(
     now.iter().map(|(key, value)| (key.clone(), since(value, then.get(key).unwrap_or(&none)))).collect()
 }
 
-/// QEMU's `-name` (libvirt writes `guest=NAME,…`), else the command's own name.
-pub fn vm_name(pid: u32) -> String {
-    let cmdline = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    let words: Vec<String> =
-        cmdline.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
-    name_of(&words).unwrap_or_else(|| {
-        let comm = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        if comm.trim().is_empty() { "gone".into() } else { comm.trim().into() }
-    })
-}
-
-fn name_of(words: &[String]) -> Option<String> {
-    let at = words.iter().position(|word| word == "-name")?;
-    let value = words.get(at + 1)?;
-    let first = value.split(',').next()?;
-    Some(first.strip_prefix("guest=").unwrap_or(first).to_string())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn names_come_from_qemu_and_libvirt() {
-        let words = |text: &str| text.split(' ').map(str::to_string).collect::<Vec<_>>();
-        assert_eq!(name_of(&words("qemu -name web1 -m 1G")).unwrap(), "web1");
-        assert_eq!(name_of(&words("qemu -name guest=db,debug-threads=on")).unwrap(), "db");
-        assert_eq!(name_of(&words("qemu -m 1G")), None);
+    fn the_longest_wait_is_the_greatest_and_no_sum() {
+        let vcpu = |queued_ns, longest_ns| VcpuStats { queued_ns, longest_ns, ..VcpuStats::default() };
+        let mut vm = VmStats::default();
+        let mut earlier = VmStats::default();
+        for (id, longest) in [(0, 7), (1, 30), (2, 12)] {
+            vm.add_vcpu(id, vcpu(100, longest));
+            earlier.add_vcpu(id, vcpu(60, longest.min(20)));
+        }
+        let since = vm.since(&earlier);
+        assert_eq!((vm.longest_ns, since.longest_ns, since.queued_ns), (30, 30, 120));
+        assert_eq!(since.vcpus[&2].longest_ns, 12);
     }
 
     #[test]

@@ -3,16 +3,21 @@
 //!
 //! * [`vms`]: finds VMs and their vCPU threads in /proc.
 //! * [`snapshot`]: all counters at one moment: /proc's, the probes' on KVM, and those of `overbook host` if it runs.
+//! * [`ready`]: ready time, its thresholds, and how a VM's is made of its vCPUs'.
 //! * [`window`]: what happened between two snapshots; the rows of `overbook top`.
 //! * [`report`]: the same for one long window, in words: `overbook report`.
-//! * [`metrics`]: the schedulers' own counters for Prometheus, and [`scrape`] over HTTP.
+//! * [`seen`], [`metrics`]: for Prometheus, what is seen of VMs, and the schedulers' own counters; [`exporter`] answers
+//!   with both, and [`scrape`] over HTTP.
 
 // These panic where nobody reads, or the disk is full: see overbook_host::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod exporter;
 pub mod metrics;
+pub mod ready;
 pub mod report;
 pub mod scrape;
+pub mod seen;
 pub mod snapshot;
 pub mod vms;
 pub mod window;

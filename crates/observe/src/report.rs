@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a host wastes, in words and as JSON: `overbook report`.
 
-use crate::window::{Window, percent};
+use crate::ready::{BAD_PERCENT, CONTENDED_PERCENT, Level};
+use crate::window::{VmRow, Window, percent};
 use overbook_host::preflight;
 use overbook_report::format::{NONE, fixed};
 use serde::Serialize;
@@ -18,6 +19,8 @@ pub struct Report {
     pub wanted: f64,
     /// See `wanted`.
     pub used: f64,
+    /// Ready time by VM, those of the worst vCPUs first.
+    pub ready: Vec<VmReady>,
     /// CPUs burnt in spins; nothing if they cannot be seen.
     pub burnt: Option<f64>,
     /// Why spins cannot be seen.
@@ -25,6 +28,37 @@ pub struct Report {
     /// Who looked.
     #[serde(skip)]
     pub origin: Origin,
+}
+
+/// Ready time of one VM, in percent of the window.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct VmReady {
+    /// Process.
+    pub pid: i32,
+    /// Name.
+    pub name: String,
+    /// Mean over the vCPUs.
+    pub percent: f64,
+    /// The vCPU that waits most, and how much.
+    pub worst_vcpu: u32,
+    /// See `worst_vcpu`.
+    pub worst_percent: f64,
+    /// What the worst vCPU's means.
+    pub level: Level,
+}
+
+impl VmReady {
+    fn of(vm: &VmRow) -> VmReady {
+        let worst = vm.vcpus.iter().max_by(|a, b| a.wait.total_cmp(&b.wait));
+        VmReady {
+            pid: vm.pid,
+            name: vm.name.clone(),
+            percent: vm.ready_percent(),
+            worst_vcpu: worst.map_or(0, |vcpu| vcpu.id),
+            worst_percent: vm.worst_ready_percent(),
+            level: Level::of(vm.worst_ready_percent()),
+        }
+    }
 }
 
 /// Who looked at the VMs.
@@ -57,7 +91,10 @@ impl Origin {
 impl Report {
     /// Of one window of this machine, or of a recording.
     pub fn new(window: Window, origin: Origin) -> Report {
+        let mut ready: Vec<VmReady> = window.vms.iter().map(VmReady::of).collect();
+        ready.sort_by(|a, b| b.worst_percent.total_cmp(&a.worst_percent).then(a.pid.cmp(&b.pid)));
         Report {
+            ready,
             vcpus: window.vms.iter().map(|vm| vm.vcpus.len()).sum(),
             wanted: window.sum(|vm| vm.run + vm.wait),
             used: window.sum(|vm| vm.run),
@@ -100,20 +137,34 @@ impl Report {
             )?,
             (None, why) => writeln!(to, "spins cannot be seen: {}", why.as_deref().unwrap_or("no probes"))?,
         }
+        writeln!(to, "{}", self.readiness())?;
         writeln!(to)?;
         writeln!(
             to,
-            "{:<20} {:>7} {:>5} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>5}",
-            "VM", "pid", "vCPUs", "run", "steal", "burnt", "burnt %", "spins/s", "yields/s", "ok %"
+            "{:<28} {:>7} {:>5} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>5}",
+            "VM",
+            "pid",
+            "vCPUs",
+            "run",
+            "ready",
+            "worst",
+            "steal",
+            "burnt",
+            "burnt %",
+            "spins/s",
+            "yields/s",
+            "ok %"
         )?;
         for vm in &window.vms {
             writeln!(
                 to,
-                "{:<20} {:>7} {:>5} {:>7} {:>6}% {:>7} {:>7} {:>9} {:>9} {:>5}",
-                short(&vm.name, 20),
+                "{:<28} {:>7} {:>5} {:>7} {:>6}% {:>6}% {:>6}% {:>7} {:>7} {:>9} {:>9} {:>5}",
+                short(&vm.name, 28),
                 vm.pid,
                 vm.vcpus.len(),
                 fixed(vm.run, 2),
+                fixed(vm.ready_percent(), 1),
+                fixed(vm.worst_ready_percent(), 1),
                 fixed(vm.steal_percent(), 1),
                 known(vm.spin, 2),
                 known(vm.burnt_percent(), 1),
@@ -122,9 +173,34 @@ impl Report {
                 known(vm.yields_ok_percent, 0)
             )?;
         }
-        writeln!(to, "run and burnt: CPUs' worth of time; steal: of what the VM wants; {NONE}: not known")?;
+        writeln!(
+            to,
+            "run and burnt: CPUs' worth of time; ready: of the time, mean of the vCPUs and the worst one; steal: of what \
+             the VM wants; {NONE}: not known"
+        )?;
         writeln!(to)?;
         writeln!(to, "{}", self.expectation())
+    }
+
+    /// Ready times, as the trade judges them, in one sentence.
+    pub fn readiness(&self) -> String {
+        let of = |level: Level| self.ready.iter().filter(|vm| vm.level == level).count();
+        let (bad, contended) = (of(Level::Bad), of(Level::Contended));
+        let worst = self.ready.first().map_or(String::new(), |vm| {
+            let percent = fixed(vm.worst_percent, 1);
+            format!("; the worst is vCPU {} of {} with {percent} %", vm.worst_vcpu, vm.name)
+        });
+        if bad + contended == 0 {
+            let limit = fixed(CONTENDED_PERCENT, 0);
+            return format!("Ready time is good: below {limit} % for every vCPU{worst}");
+        }
+        format!(
+            "Ready time: of {}, {bad} bad (a vCPU with {} % or more) and {contended} contended ({} to {} %){worst}",
+            count(self.ready.len(), "VM"),
+            fixed(BAD_PERCENT, 0),
+            fixed(CONTENDED_PERCENT, 0),
+            fixed(BAD_PERCENT, 0)
+        )
     }
 
     /// What a directed-yield scheduler could change. The bound is what is burnt now; how much of it comes back depends
@@ -171,7 +247,7 @@ pub fn short(name: &str, letters: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::window::{VcpuRow, VmRow};
+    use crate::window::VcpuRow;
 
     fn window(spin: Option<f64>, scheduler: &str) -> Window {
         let vcpus = vec![VcpuRow::default(); 4];
@@ -195,6 +271,30 @@ mod tests {
     }
 
     #[test]
+    fn ready_time_is_judged_by_the_worst_vcpu() {
+        let said = |waits: [f64; 4]| {
+            let mut window = window(Some(0.0), "EEVDF");
+            for (id, (vcpu, wait)) in window.vms[0].vcpus.iter_mut().zip(waits).enumerate() {
+                (vcpu.id, vcpu.wait) = (id as u32, wait);
+            }
+            let report = Report::new(window, Origin::Root);
+            (report.readiness(), report.ready[0].clone())
+        };
+        let (good, row) = said([0.0, 0.01, 0.04, 0.0]);
+        assert!(good.contains("is good: below 5 %") && good.contains("vCPU 2 of web1 with 4.0 %"), "{good}");
+        assert!((row.percent - 1.25).abs() < 1e-9 && row.level == Level::Good);
+        let (bad, row) = said([0.0, 0.3, 0.0, 0.0]);
+        assert!(
+            bad.contains("of 1 VM, 1 bad (a vCPU with 10 % or more) and 0 contended (5 to 10 %); the worst"),
+            "{bad}"
+        );
+        assert_eq!((row.worst_vcpu, row.level), (1, Level::Bad));
+        let (contended, _) = said([0.06, 0.0, 0.0, 0.0]);
+        assert!(contended.contains("0 bad") && contended.contains("1 contended (5 to 10 %)"), "{contended}");
+        assert!(Report::new(Window::default(), Origin::Root).ready.is_empty());
+    }
+
+    #[test]
     fn a_blind_report_claims_nothing() {
         let report = Report::new(window(None, "EEVDF"), Origin::Recording);
         assert_eq!(report.burnt, None);
@@ -205,7 +305,7 @@ mod tests {
         );
         assert!(!text.contains("bring nothing"), "{text}");
         let row = text.lines().find(|line| line.starts_with("web1")).unwrap();
-        assert_eq!(row.split_whitespace().skip(5).collect::<Vec<_>>(), [NONE; 5], "{row}");
+        assert_eq!(row.split_whitespace().skip(7).collect::<Vec<_>>(), [NONE; 5], "{row}");
     }
 
     #[test]

@@ -3,9 +3,10 @@
 
 use crate::vms::{self, Threads};
 use anyhow::{Context, Result};
+use overbook_host::names::{self, Identity};
 use overbook_host::preflight;
-use overbook_host::stats::{HostStats, vm_name};
-use overbook_probe::{Probe, SpinTime};
+use overbook_host::stats::HostStats;
+use overbook_probe::Probe;
 use scx_stats::prelude::StatsClient;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -33,8 +34,11 @@ pub struct VcpuCounters {
 /// One VM.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct VmCounters {
-    /// QEMU's `-name`, or the command.
+    /// As its operators know it: `namespace/name`, or the name.
     pub name: String,
+    /// The same in its parts, and who manages it. Older recordings have none.
+    #[serde(default)]
+    pub who: Identity,
     /// By vCPU id.
     pub vcpus: BTreeMap<u32, VcpuCounters>,
     /// Directed yields that KVM tried, and that gave way; since the probes were attached.
@@ -67,6 +71,9 @@ pub struct Snapshot {
     pub cpus: u32,
     /// `EEVDF`, or the sched_ext scheduler that is loaded.
     pub scheduler: String,
+    /// sched_ext schedulers that were loaded since the kernel has booted; nothing without sched_ext.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loads: Option<u64>,
     /// By process.
     pub vms: BTreeMap<i32, VmCounters>,
     /// What `overbook host` has counted, if it runs.
@@ -77,6 +84,24 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// What /proc and /sys tell, without a probe; spins and yields are not known.
+    pub fn from_outside() -> Snapshot {
+        let loads = fs::read_to_string("/sys/kernel/sched_ext/enable_seq").ok();
+        let vm = |(pid, threads): (i32, Threads)| {
+            let who = names::of(pid as u32);
+            let vcpus = vcpus(pid, &threads);
+            (pid, VmCounters { name: who.to_string(), who, vcpus, ..VmCounters::default() })
+        };
+        Snapshot {
+            cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            scheduler: preflight::loaded().map_or_else(|| "EEVDF".into(), short_name),
+            loads: loads.and_then(|text| text.trim().parse().ok()),
+            vms: vms::find().into_iter().map(vm).collect(),
+            sight: Sight::Blind("nobody has looked".into()),
+            ..Snapshot::default()
+        }
+    }
+
     /// Why spins cannot be seen, if so.
     pub fn blind(&self) -> Option<&str> {
         match &self.sight {
@@ -124,21 +149,18 @@ impl Observer {
     /// # Errors
     /// The kernel cannot read its own maps.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
-        let mut snapshot = Snapshot {
-            cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
-            scheduler: preflight::loaded().map_or_else(|| "EEVDF".into(), short_name),
-            ..Snapshot::default()
-        };
         let probe = self.probe.as_ref().ok();
         let spins = probe.map(Probe::spin_times).transpose()?.unwrap_or_default();
         let counts = probe.map(Probe::read).transpose()?.unwrap_or_default();
-        snapshot.at_ns = self.start.elapsed().as_nanos() as u64;
-        for (pid, threads) in vms::find() {
-            let mut vm = VmCounters { name: vm_name(pid as u32), ..VmCounters::default() };
-            let kvm = counts.get(&pid).cloned().unwrap_or_default();
+        let mut snapshot =
+            Snapshot { at_ns: self.start.elapsed().as_nanos() as u64, ..Snapshot::from_outside() };
+        for (pid, vm) in &mut snapshot.vms {
+            let kvm = counts.get(pid).cloned().unwrap_or_default();
             (vm.yields_tried, vm.yields_ok) = (Some(kvm.yield_tried), Some(kvm.yield_ok));
-            vm.vcpus = vcpus(pid, &threads, &spins);
-            snapshot.vms.insert(pid, vm);
+            for vcpu in vm.vcpus.values_mut() {
+                let spun = spins.get(&vcpu.tid).copied().unwrap_or_default();
+                (vcpu.spin_ns, vcpu.spins) = (Some(spun.spin_ns), Some(spun.spins));
+            }
         }
         if snapshot.scheduler.starts_with("overbook") {
             snapshot.overbook = self.ask();
@@ -168,19 +190,12 @@ fn short_name(name: String) -> String {
     if name.starts_with("overbook") { "overbook".into() } else { name }
 }
 
-fn vcpus(pid: i32, threads: &Threads, spins: &BTreeMap<i32, SpinTime>) -> BTreeMap<u32, VcpuCounters> {
+fn vcpus(pid: i32, threads: &Threads) -> BTreeMap<u32, VcpuCounters> {
     let one = |(id, tid): (&u32, &i32)| {
         let schedstat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
         let mut words = schedstat.split_whitespace().map(|word| word.parse().unwrap_or(0));
-        let spun = spins.get(tid).copied().unwrap_or_default();
-        let vcpu = VcpuCounters {
-            tid: *tid,
-            run_ns: words.next()?,
-            wait_ns: words.next()?,
-            spin_ns: Some(spun.spin_ns),
-            spins: Some(spun.spins),
-        };
-        Some((*id, vcpu))
+        let (run_ns, wait_ns) = (words.next()?, words.next()?);
+        Some((*id, VcpuCounters { tid: *tid, run_ns, wait_ns, ..VcpuCounters::default() }))
     };
     threads.iter().filter_map(one).collect()
 }
@@ -208,6 +223,11 @@ pub fn read_recording(file: &std::path::Path) -> Result<Vec<Snapshot>> {
     }
     // A recording that does not say whether there were probes tells it where they counted something.
     let seeing = snapshots.iter().any(Snapshot::is_seeing);
+    for vm in snapshots.iter_mut().flat_map(|snapshot| snapshot.vms.values_mut()) {
+        if vm.who.name.is_empty() {
+            vm.who.name = vm.name.clone();
+        }
+    }
     for snapshot in snapshots.iter_mut().filter(|s| s.sight == Sight::Untold) {
         match seeing {
             true => snapshot.sight = Sight::Probes,

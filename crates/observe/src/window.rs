@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What happened between two snapshots.
 
+use crate::ready;
 use crate::snapshot::{Snapshot, VcpuCounters, VmCounters};
+use overbook_host::names::Identity;
 use overbook_host::stats::{HostStats, TierStats};
 use serde::Serialize;
 use std::cmp::Ordering;
@@ -24,13 +26,22 @@ pub struct VcpuRow {
     pub boosts: Option<f64>,
 }
 
+impl VcpuRow {
+    /// Ready time: waiting for a CPU, in percent of the window.
+    pub fn ready_percent(&self) -> f64 {
+        100.0 * self.wait
+    }
+}
+
 /// One VM, in CPUs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct VmRow {
     /// Process.
     pub pid: i32,
-    /// Name.
+    /// As its operators know it: `namespace/name`, or the name.
     pub name: String,
+    /// The same in its parts, and who manages it.
+    pub who: Identity,
     /// Sums over the vCPUs.
     pub run: f64,
     /// See [`VcpuRow`].
@@ -55,6 +66,16 @@ impl VmRow {
     /// Steal that the guest sees, in percent of what it wants.
     pub fn steal_percent(&self) -> f64 {
         percent(self.wait, self.run + self.wait)
+    }
+
+    /// Ready time in percent of the window: the mean of the vCPUs'.
+    pub fn ready_percent(&self) -> f64 {
+        ready::mean(self.vcpus.iter().map(VcpuRow::ready_percent))
+    }
+
+    /// Ready time of the vCPU that waits most, in percent of the window.
+    pub fn worst_ready_percent(&self) -> f64 {
+        ready::worst(self.vcpus.iter().map(VcpuRow::ready_percent))
     }
 
     /// Spinning, in percent of what it runs.
@@ -151,6 +172,7 @@ fn vm_row(pid: i32, before: &VmCounters, after: &VmCounters, seconds: f64) -> Vm
     VmRow {
         pid,
         name: after.name.clone(),
+        who: after.who.clone(),
         run: column(|v| v.run),
         wait: column(|v| v.wait),
         spin: sum_of_known(vcpus.iter().map(|v| v.spin)),
@@ -198,6 +220,7 @@ mod tests {
             vcpus: BTreeMap::from([(0, vcpu), (1, VcpuCounters { tid: tid + 1, ..vcpu })]),
             yields_tried: Some(at_ns / 1_000_000),
             yields_ok: Some(at_ns / 2_000_000),
+            ..VmCounters::default()
         };
         let vms = BTreeMap::from([(7, vm)]);
         Snapshot { at_ns, cpus: 4, scheduler: "EEVDF".into(), vms, ..Snapshot::default() }
@@ -211,6 +234,8 @@ mod tests {
         let row = &window.vms[0];
         assert_eq!((row.run, row.wait, row.spin), (1.0, 1.0, Some(0.2)));
         assert_eq!((row.steal_percent(), row.burnt_percent()), (50.0, Some(20.0)));
+        // Two vCPUs that waited for half of the window each: steal is of what they want, ready of the window.
+        assert_eq!((row.ready_percent(), row.worst_ready_percent()), (50.0, 50.0));
         assert_eq!((row.yields, row.yields_ok_percent), (Some(1000.0), Some(50.0)));
         assert_eq!((row.delivered, row.vcpus[0].boosts), (None, None));
         assert_eq!(window.sum(|vm| vm.run), 1.0);

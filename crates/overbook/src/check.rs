@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook check`: this machine as a host and as a guest, feature by feature.
 
+mod conditions;
+
 use anyhow::{Result, bail};
 use overbook_guest::irqbalance::Irqbalance;
 use overbook_guest::native;
-use overbook_host::faults;
 use overbook_host::kvm::Visibility;
+use overbook_host::names;
 use overbook_host::output::Stdout;
 use overbook_host::preflight;
+use overbook_host::scheduler;
 use overbook_observe::vms;
 use overbook_probe::Probe;
 use overbook_vmm::kvm::Kvm;
@@ -82,10 +85,9 @@ fn read(path: &str) -> String {
 fn general() -> Vec<Line> {
     let release = read("/proc/sys/kernel/osrelease");
     let loaded = preflight::loaded();
-    let limited = preflight::unenforced_limits();
     let has_sched_ext = Path::new("/sys/kernel/sched_ext").exists();
     let mut lines = vec![line("kernel", State::Note, release.as_str())];
-    lines.extend(fault(&release, has_sched_ext));
+    lines.extend(conditions::known_faults(&release, has_sched_ext));
     lines.extend([
         need("root", preflight::is_root(), "", "schedulers and probes need root: run this with sudo"),
         need(
@@ -111,23 +113,12 @@ fn general() -> Vec<Line> {
             }
             Some(name) => line("scheduler", State::No, format!("{name} holds sched_ext: stop it first")),
         },
-        need(
-            "cpu.max",
-            limited.is_empty(),
-            "no group has a limit that a scheduler of ours would break",
-            &format!(
-                "limits that this kernel (before 6.17) does not tell schedulers of: {}",
-                limited.join(", ")
-            ),
-        ),
+        conditions::quotas(&preflight::limited(), preflight::keeps_limits()),
     ]);
+    if has_sched_ext {
+        lines.push(conditions::deadline_server(scheduler::has_deadline_server()));
+    }
     lines
-}
-
-/// A fault that matters where a scheduler can be loaded.
-fn fault(release: &str, has_sched_ext: bool) -> Option<Line> {
-    let why = faults::hangs_at_load(release).filter(|_| has_sched_ext)?;
-    Some(line("kernel fault", State::Note, why))
 }
 
 fn host() -> Vec<Line> {
@@ -169,10 +160,11 @@ fn host() -> Vec<Line> {
         } else {
             line("cgroups", State::Ok, format!("{} groups", groups.len()))
         },
+        conditions::core_scheduling(&vms, &conditions::cookie, &|pid| names::of(pid as u32).to_string()),
         line(
             "libvirt",
             State::Note,
-            if libvirt { "runs" } else { "does not run; names come from QEMU's -name" },
+            if libvirt { "runs" } else { "does not run; names come from QEMU and its cgroup" },
         ),
     ]);
     lines
@@ -262,14 +254,6 @@ fn lab() -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_fault_is_noted_where_a_scheduler_can_be_loaded() {
-        let noted = fault("6.18.15+deb13-amd64", true).unwrap();
-        assert!(noted.state == State::Note && noted.text.contains("CVE-2026-43392"), "{}", noted.text);
-        assert!(fault("6.18.15+deb13-amd64", false).is_none());
-        assert!(fault("7.2.13", true).is_none());
-    }
 
     #[test]
     fn one_thing_is_missing_and_two_are() {

@@ -5,6 +5,7 @@ use crate::host::{Common, stop_at_signals};
 use anyhow::Result;
 use clap::Args;
 use overbook_guest::Options;
+use overbook_observe::exporter::Subject;
 
 #[derive(Args)]
 pub struct Guest {
@@ -17,7 +18,7 @@ pub struct Guest {
 impl Guest {
     /// Schedules until Ctrl-C or SIGTERM.
     pub fn run(&self) -> Result<()> {
-        self.common.start()?;
+        self.common.start(Subject::Guest)?;
         overbook_guest::run(&self.options, &stop_at_signals()?)
     }
 }

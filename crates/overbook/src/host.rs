@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use clap::{Arg, Args};
 use overbook_host::Options;
+use overbook_observe::exporter::{self, Subject};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,12 +21,13 @@ pub struct Common {
 
 impl Common {
     /// Starts what these options ask for.
-    pub fn start(&self) -> Result<()> {
-        self.metrics.map_or(Ok(()), overbook_observe::metrics::serve)
+    pub fn start(&self, subject: Subject) -> Result<()> {
+        self.metrics.map_or(Ok(()), |address| exporter::serve(address, subject).map(drop))
     }
 }
 
-fn address(text: &str) -> Result<SocketAddr, String> {
+/// An address and a port, of the command line.
+pub fn address(text: &str) -> Result<SocketAddr, String> {
     text.parse().map_err(|_| "an address and a port belong here, as in 127.0.0.1:9836".into())
 }
 
@@ -41,7 +43,7 @@ pub struct Host {
 impl Host {
     /// Schedules until Ctrl-C or SIGTERM.
     pub fn run(&self) -> Result<()> {
-        self.common.start()?;
+        self.common.start(Subject::Host)?;
         overbook_host::run(&self.options, &stop_at_signals()?)
     }
 }

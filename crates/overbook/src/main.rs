@@ -11,6 +11,7 @@ mod generate;
 mod guest;
 mod host;
 mod lab;
+mod metrics;
 mod report;
 mod top;
 mod tunnel;
@@ -49,6 +50,8 @@ enum Command {
     Top(top::Top),
     /// Say how much CPU time this host burns in spins, and for whom; changes nothing
     Report(report::ReportArgs),
+    /// Answer Prometheus with ready times of all VMs, whoever schedules them; changes nothing
+    Metrics(metrics::Metrics),
     /// Measure schedulers on an emulated (or nested) oversubscribed KVM host
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -76,7 +79,7 @@ fn main() -> ExitCode {
         Err(e) if is_closed(&e) => end_as_by_sigpipe(),
         Err(e) => {
             note(format_args!("overbook: {e:#}"));
-            ExitCode::FAILURE
+            ExitCode::from(overbook_host::ending::status(&e))
         }
     }
 }
@@ -107,6 +110,7 @@ fn run() -> Result<()> {
         Command::Generate(generate) => generate.run(Cli::command()),
         Command::Top(top) => top.run(),
         Command::Report(report) => report.run(),
+        Command::Metrics(metrics) => metrics.run(),
         Command::Lab(lab) => lab.run(cli.verbose > 0),
         Command::Tunnel(tunnel) => tunnel.run(),
         Command::Bench(bench) => bench.run(),

@@ -3,7 +3,9 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
+use overbook_host::names::{Identity, Stack};
 use overbook_host::values::{duration, number};
+use overbook_observe::ready::Level;
 use overbook_observe::report::{count, known, short};
 use overbook_observe::snapshot::read_recording;
 use overbook_observe::window::{VcpuRow, VmRow, falling, percent};
@@ -98,7 +100,7 @@ enum Order {
     #[default]
     Burnt,
     Run,
-    Steal,
+    Ready,
     Name,
 }
 
@@ -106,8 +108,8 @@ impl Order {
     fn next(self) -> Order {
         match self {
             Order::Burnt => Order::Run,
-            Order::Run => Order::Steal,
-            Order::Steal => Order::Name,
+            Order::Run => Order::Ready,
+            Order::Ready => Order::Name,
             Order::Name => Order::Burnt,
         }
     }
@@ -116,7 +118,7 @@ impl Order {
         match self {
             Order::Burnt => "burnt",
             Order::Run => "run",
-            Order::Steal => "steal",
+            Order::Ready => "ready",
             Order::Name => "name",
         }
     }
@@ -178,7 +180,7 @@ impl View {
         self.window.vms.sort_by(|a, b| match order {
             Order::Burnt => falling(a.spin, b.spin),
             Order::Run => b.run.total_cmp(&a.run),
-            Order::Steal => b.wait.total_cmp(&a.wait),
+            Order::Ready => b.worst_ready_percent().total_cmp(&a.worst_ready_percent()),
             Order::Name => a.name.cmp(&b.name),
         });
     }
@@ -198,7 +200,8 @@ impl View {
             None => frame.render_stateful_widget(vm_table(&self.window.vms), body, &mut self.table),
         }
         let keys = if inside.is_some() { "esc back" } else { "↑↓ choose   enter vCPUs   s sort" };
-        let unit = format!("run, wait, burnt: CPUs   {NONE}: not known");
+        let unit =
+            format!("run, wait, burnt: CPUs   ready: of the time, mean and worst vCPU   {NONE}: not known");
         frame.render_widget(
             Line::from(format!(" {keys}   q quit   {unit}")).style(Style::new().reversed()),
             foot,
@@ -250,15 +253,17 @@ fn vm_table(vms: &[VmRow]) -> Table<'static> {
             vm.vcpus.len().to_string(),
             fixed(vm.run, 2),
             fixed(vm.wait, 2),
-            format!("{} %", fixed(vm.steal_percent(), 1)),
+            format!("{} %", fixed(vm.ready_percent(), 1)),
+            format!("{} %", fixed(vm.worst_ready_percent(), 1)),
             known(vm.spin, 2),
             known(vm.spins, 0),
             known(vm.yields, 0),
             vm.yields_ok_percent.map_or(NONE.into(), |ok| format!("{} %", fixed(ok, 0))),
             known(vm.delivered, 0),
         ])
+        .style(colour(vm.worst_ready_percent()))
     });
-    let widths = [20, 8, 5, 7, 7, 8, 7, 9, 9, 6, 10].map(Constraint::Length);
+    let widths = [20, 8, 5, 7, 7, 8, 8, 7, 9, 9, 6, 10].map(Constraint::Length);
     Table::new(rows.collect::<Vec<_>>(), widths)
         .header(header(&[
             "VM",
@@ -266,7 +271,8 @@ fn vm_table(vms: &[VmRow]) -> Table<'static> {
             "vCPUs",
             "run",
             "wait",
-            "steal",
+            "ready",
+            "worst",
             "burnt",
             "spins/s",
             "yields/s",
@@ -276,14 +282,33 @@ fn vm_table(vms: &[VmRow]) -> Table<'static> {
         .row_highlight_style(Style::new().reversed())
 }
 
+/// By whom, and under which id; nothing is said of what is not known.
+fn managed(who: &Identity) -> String {
+    match who.stack {
+        Stack::Other => String::new(),
+        stack if who.id.is_empty() => format!(", {stack}"),
+        stack => format!(", {stack} {}", who.id),
+    }
+}
+
+/// How ready time looks, as the trade judges it.
+fn colour(ready_percent: f64) -> Style {
+    match Level::of(ready_percent) {
+        Level::Good => Style::new(),
+        Level::Contended => Style::new().yellow(),
+        Level::Bad => Style::new().red(),
+    }
+}
+
 fn about_vm(vm: &VmRow) -> Text<'static> {
     let tiers: Vec<String> = vm.tiers.iter().map(|(name, rate)| format!("{name} {rate:.0}/s")).collect();
     let tiers = if tiers.is_empty() { "known only to `overbook host`".into() } else { tiers.join("  ") };
     Text::from(vec![
         Line::from(format!(
-            "{} [{}]: runs {} CPUs, waits for {}, burns {}",
+            "{} [{}]{}: runs {} CPUs, waits for {}, burns {}",
             vm.name,
             vm.pid,
+            managed(&vm.who),
             fixed(vm.run, 2),
             fixed(vm.wait, 2),
             known(vm.spin, 2)
@@ -297,13 +322,14 @@ fn vcpu_table(vm: &VmRow) -> Table<'static> {
         Row::new([
             vcpu.id.to_string(),
             fixed(vcpu.run, 2),
-            fixed(vcpu.wait, 2),
+            format!("{} %", fixed(vcpu.ready_percent(), 1)),
             known(vcpu.spin, 2),
             known(vcpu.spins, 0),
             known(vcpu.boosts, 0),
         ])
+        .style(colour(vcpu.ready_percent()))
     };
-    let widths = [6, 7, 7, 7, 9, 9].map(Constraint::Length);
+    let widths = [6, 7, 8, 7, 9, 9].map(Constraint::Length);
     Table::new(vm.vcpus.iter().map(row).collect::<Vec<_>>(), widths)
-        .header(header(&["vCPU", "run", "wait", "burnt", "spins/s", "boosts/s"]))
+        .header(header(&["vCPU", "run", "ready", "burnt", "spins/s", "boosts/s"]))
 }

@@ -86,6 +86,8 @@ struct ovb_vcpu_stats {
 	unsigned long long run_ns;
 	unsigned long long queued_ns;
 	unsigned long long spin_ns;
+	/* ns of the longest of these waits, since it is known. */
+	unsigned long long longest_ns;
 	/* Thread; 0 if the entry was never used. */
 	unsigned long long pid;
 	/* Place of its VM plus one, its id there, and whether it lives. */

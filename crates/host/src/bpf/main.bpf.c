@@ -217,8 +217,11 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	if (since) {
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
-		if (vcpuc)
+		if (vcpuc) {
 			vcpuc->stats.queued_ns += now - since;
+			if (now - since > vcpuc->stats.longest_ns)
+				vcpuc->stats.longest_ns = now - since;
+		}
 		grant(taskc->tenant);
 	}
 	taskc->running_since = now;

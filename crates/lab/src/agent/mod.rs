@@ -6,6 +6,7 @@ mod inner;
 mod kernel;
 mod observe;
 mod packing;
+mod ready;
 mod soak;
 mod stretched;
 mod system;

@@ -3,6 +3,7 @@
 //! Then metrics are scraped, and a second scheduler takes over from the first.
 
 use super::kernel::serves_statistics;
+use super::ready;
 use crate::describe::scheduler_state;
 use crate::instrument::Clock;
 use crate::protocol::Event;
@@ -18,6 +19,8 @@ use std::time::Duration;
 /// Of every VM.
 const VCPUS: u32 = 4;
 const RECORDING: &str = "/run/recording";
+/// Exit status of a scheduler that somebody unloaded (docs/install.md#when-it-ends).
+const UNLOADED_BY_HAND: i32 = 3;
 
 /// Says the reports and, as lines of JSON, the snapshots.
 ///
@@ -32,9 +35,12 @@ pub fn run(clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()
         vm.go()?;
         vms.push((vm, memory));
     }
+    let pids: Vec<i32> = vms.iter().map(|(vm, _)| vm.pid()).collect();
     report(say)?;
+    ready::look("EEVDF", &pids, say)?;
     let mut first = Host::start(&["--metrics"])?;
     report(say)?;
+    ready::look("overbook", &pids, say)?;
     say(Event::Log(format!("metrics: {} lines", metrics()?.lines().count())))?;
     // A newer version takes over.
     let mut second = Host::spawn(&["--replace"])?;
@@ -46,11 +52,11 @@ pub fn run(clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()
     let after = works(&vms)?;
     ensure!(before.iter().zip(&after).all(|(a, b)| a < b), "a VM stands still: {before:?}, {after:?}");
     say(Event::Log("one scheduler has taken over from another, and all VMs get on".into()))?;
-    let pid = nix::unistd::Pid::from_raw(second.0.id() as i32);
-    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM)?;
+    // Thrown out by hand: who starts it again must know that somebody wanted that.
+    fs::write("/proc/sysrq-trigger", "S")?;
     let status = second.0.wait()?;
-    ensure!(status.success(), "the scheduler ended with {status} after SIGTERM");
-    Ok(())
+    ensure!(status.code() == Some(UNLOADED_BY_HAND), "the scheduler ended with {status} after SysRq-S");
+    say(Event::Log(format!("SysRq-S has unloaded the scheduler, which ended with {status}")))
 }
 
 /// Work of every VM so far.
@@ -66,7 +72,9 @@ fn metrics() -> Result<String> {
     let mut text = String::new();
     stream.read_to_string(&mut text)?;
     ensure!(
-        text.contains(" 200 ") && text.contains("overbook_vm_spin_seconds_total{vm=\"lock\""),
+        text.contains(" 200 ")
+            && text.contains("overbook_vm_spin_seconds_total{vm=\"lock\"")
+            && text.contains("overbook_vcpu_ready_seconds_total{vm=\"lock\""),
         "no metrics of the VMs: {text}"
     );
     Ok(text)

@@ -17,6 +17,7 @@ const KERNELS: File = (
     "Kernels that were fetched, and why others will not do; OVERBOOK_CACHE names another folder.",
 );
 const DASHBOARD: File = ("/usr/share/overbook/grafana/overbook.json", "A dashboard for Grafana.");
+const RULES: File = ("/usr/share/overbook/prometheus/overbook.rules.yml", "Alerts for Prometheus.");
 
 /// Examples of a command, by the name of its page.
 pub fn examples(page: &str) -> &'static [Example] {
@@ -42,6 +43,10 @@ pub fn examples(page: &str) -> &'static [Example] {
             ("Take over from a scheduler of ours that runs", "sudo overbook host --replace"),
             ("Watch the one that runs, every five seconds", "sudo overbook host --monitor 5"),
             ("Give it shorter turns", "sudo overbook host --set slice-us=2000"),
+        ],
+        "overbook-metrics" => &[
+            ("Answer Prometheus on loopback until Ctrl-C", "sudo overbook metrics"),
+            ("Answer at all addresses", "sudo overbook metrics --listen 0.0.0.0:9836"),
         ],
         "overbook-guest" => &[
             ("Schedule this guest until Ctrl-C", "sudo overbook guest"),
@@ -152,6 +157,9 @@ pub fn files(page: &str) -> Vec<File> {
             STATE,
             DASHBOARD,
         ],
+        "overbook-metrics" => {
+            &[("/etc/default/overbook-metrics", "Options of overbook-metrics.service."), DASHBOARD, RULES]
+        }
         "overbook-lab-run" | "overbook-lab-check" => &[SCENARIOS, KERNELS],
         page if page.starts_with("overbook-tunnel") => &[SCENARIOS],
         page if page.starts_with("overbook-lab") => &[KERNELS],
@@ -163,6 +171,7 @@ pub fn files(page: &str) -> Vec<File> {
         }
         "overbook-host" => ("/usr/share/doc/overbook/docs/host.md", "The host scheduler, for operators."),
         "overbook-guest" => ("/usr/share/doc/overbook/docs/guest.md", "The guest scheduler, for operators."),
+        "overbook-metrics" => ("/usr/share/doc/overbook/docs/metrics.md", "The metrics, and the alerts."),
         "overbook-check" => ("/usr/share/doc/overbook/docs/troubleshooting.md", "What messages mean."),
         "overbook-lab-run" | "overbook-lab-check" => {
             ("/usr/share/doc/overbook/docs/scenarios.md", "What stands in a scenario.")
@@ -191,6 +200,7 @@ pub fn also(page: &str) -> &'static [&'static str] {
         "overbook-check" => &["overbook-host(1)", "overbook-guest(1)"],
         "overbook-report" => &["overbook-top(1)", "overbook-host(1)"],
         "overbook-top" => &["overbook-report(1)", "overbook-host(1)"],
+        "overbook-metrics" => &["overbook-top(1)", "overbook-report(1)", "overbook-host(1)"],
         "overbook-bench" => &["overbook-lab-run(1)"],
         "overbook-lab-run" => &[
             "overbook-lab-check(1)",

@@ -110,6 +110,7 @@ fn the_package_installs_and_goes_without_a_trace() {
         "usr/bin/overbook",
         "lib/systemd/system/overbook-host.service",
         "lib/systemd/system/overbook-guest.service",
+        "lib/systemd/system/overbook-metrics.service",
         "etc/default/overbook-host",
         "etc/overbook.toml",
         "usr/share/man/man1/overbook-host.1.gz",
@@ -119,6 +120,7 @@ fn the_package_installs_and_goes_without_a_trace() {
         "usr/share/doc/overbook/docs/host.md",
         "usr/share/doc/overbook/changelog.gz",
         "usr/share/overbook/scenarios/lock-2to1.toml",
+        "usr/share/overbook/prometheus/overbook.rules.yml",
     ] {
         assert!(installed.iter().any(|f| f == Path::new(file)), "{file} is missing: {installed:?}");
     }
@@ -127,7 +129,7 @@ fn the_package_installs_and_goes_without_a_trace() {
     let version = run("dpkg-deb", &["--field", package.to_str().unwrap(), "Version"]);
     assert_eq!(said, format!("overbook {version}"));
     // Nobody is answered who was not meant to ask.
-    for service in ["host", "guest"] {
+    for service in ["host", "guest", "metrics"] {
         let settings =
             fs::read_to_string(root.path().join(format!("etc/default/overbook-{service}"))).unwrap();
         assert!(settings.lines().any(|line| line == "OPTIONS=\"\""), "{settings}");

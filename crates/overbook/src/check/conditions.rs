@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What of this machine's kernel and set-up bears on a scheduler: known faults, quotas, core scheduling, deadline servers.
+//! Each is judged by a function of what was found, so that it can be tried without such a machine.
+
+use super::{Line, State, line};
+use overbook_host::faults;
+use overbook_observe::vms::Threads;
+use std::collections::BTreeMap;
+
+/// Names that are listed before the rest is only counted.
+const LISTED: usize = 3;
+
+/// Known faults of the kernel of a release, where a scheduler can be loaded.
+pub fn known_faults(release: &str, has_sched_ext: bool) -> Vec<Line> {
+    if !has_sched_ext {
+        return Vec::new();
+    }
+    let found = faults::of(release);
+    let mut lines: Vec<Line> =
+        found.iter().map(|fault| line("kernel fault", State::Note, fault.describe())).collect();
+    if lines.is_empty() {
+        let text = "none is known that hangs or crashes this kernel's release";
+        lines.push(line("kernel fault", State::Ok, text));
+    }
+    lines.extend(faults::hotplug(release).map(|text| line("CPU hotplug", State::Note, text)));
+    lines
+}
+
+/// The first few of a list, and how many more there are.
+fn some(names: &[String]) -> String {
+    let more = names.len().saturating_sub(LISTED);
+    let listed = names[..names.len() - more].join(", ");
+    if more > 0 { format!("{listed} and {more} more") } else { listed }
+}
+
+/// Groups with a `cpu.max`; `kept` is whether the kernel tells schedulers of it.
+pub fn quotas(limited: &[String], kept: bool) -> Line {
+    match (limited.len(), kept) {
+        (0, _) => line("cpu.max", State::Ok, "no group has a limit"),
+        (count, true) => {
+            let groups = if count == 1 { "group has a limit" } else { "groups have limits" };
+            line(
+                "cpu.max",
+                State::Ok,
+                format!("{count} {groups}, kept under `overbook host`: {}", some(limited)),
+            )
+        }
+        (_, false) => line(
+            "cpu.max",
+            State::No,
+            format!(
+                "limits that this kernel (before 6.17) does not tell schedulers of: {}; write max to them, or boot a \
+                 later kernel",
+                some(limited)
+            ),
+        ),
+    }
+}
+
+/// Whether real-time tasks can starve all that a sched_ext scheduler has: `server` says whether the kernel has a deadline
+/// server for sched_ext.
+pub fn deadline_server(server: bool) -> Line {
+    match server {
+        true => line("deadline server", State::Ok, "real-time tasks leave sched_ext a part of every CPU"),
+        false => line(
+            "deadline server",
+            State::Note,
+            "this kernel has none for sched_ext (7.0 has): a real-time task that never sleeps starves all others of its \
+             CPU until the watchdog throws the scheduler out; give such tasks CPUs of their own",
+        ),
+    }
+}
+
+/// Core scheduling: whether a thread has a cookie (nothing if the kernel does not tell), for the vCPUs of all VMs.
+pub fn core_scheduling(
+    vms: &BTreeMap<i32, Threads>,
+    has_cookie: &dyn Fn(i32) -> Option<bool>,
+    name: &dyn Fn(i32) -> String,
+) -> Line {
+    let told = vms.values().flat_map(|threads| threads.values()).any(|tid| has_cookie(*tid).is_some());
+    let tagged = |threads: &Threads| threads.values().any(|tid| has_cookie(*tid) == Some(true));
+    let names: Vec<String> = vms.iter().filter(|(_, vm)| tagged(vm)).map(|(pid, _)| name(*pid)).collect();
+    match (names.is_empty(), told || vms.is_empty()) {
+        (true, true) => line("core scheduling", State::Ok, "no VM asks for cores of its own"),
+        (true, false) => line(
+            "core scheduling",
+            State::Ok,
+            "this kernel has none, or SMT is off: nobody can ask for cores of his own",
+        ),
+        (false, _) => line(
+            "core scheduling",
+            State::Note,
+            format!(
+                "the kernel runs nobody else beside these VMs on a core, and `overbook host` does not know that some CPUs \
+                 idle for it: {}; on hosts that need it stay with EEVDF, else sched_core = \"none\" in libvirt's qemu.conf",
+                some(&names)
+            ),
+        ),
+    }
+}
+
+/// Whether the kernel keeps a cookie for a thread; nothing where it has no core scheduling, or does not tell.
+pub fn cookie(tid: i32) -> Option<bool> {
+    let mut cookie: u64 = 0;
+    // SAFETY: the kernel writes eight bytes, and nothing where it refuses; 0 is PIDTYPE_PID, one thread.
+    let answer =
+        unsafe { libc::prctl(libc::PR_SCHED_CORE, libc::PR_SCHED_CORE_GET, tid, 0, &raw mut cookie) };
+    (answer == 0).then_some(cookie != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(count: usize) -> Vec<String> {
+        (1..=count).map(|n| format!("/vm{n}")).collect()
+    }
+
+    #[test]
+    fn faults_are_noted_where_a_scheduler_can_be_loaded() {
+        let found = known_faults("6.18.15+deb13-amd64", true);
+        assert!(found.iter().all(|line| line.state == State::Note));
+        for cve in ["CVE-2026-43392", "CVE-2026-43482", "CVE-2026-46154", "CVE-2026-43438", "CVE-2026-99085"]
+        {
+            assert_eq!(found.iter().filter(|line| line.text.starts_with(cve)).count(), 1, "{cve}");
+        }
+        assert!(known_faults("6.18.15+deb13-amd64", false).is_empty());
+        let newer = known_faults("7.2.13", true);
+        assert!(newer[0].state == State::Ok && newer[1].text.contains("offline"), "{}", newer[1].text);
+        assert_eq!(known_faults("7.4.1", true).len(), 1);
+    }
+
+    #[test]
+    fn quotas_are_kept_or_in_the_way() {
+        assert!(quotas(&[], false).state == State::Ok && quotas(&[], true).text == "no group has a limit");
+        let one = quotas(&names(1), true);
+        assert!(one.state == State::Ok && one.text.starts_with("1 group has a limit, kept"), "{}", one.text);
+        let many = quotas(&names(5), true);
+        assert!(many.text.ends_with("/vm1, /vm2, /vm3 and 2 more"), "{}", many.text);
+        let broken = quotas(&names(2), false);
+        assert!(
+            broken.state == State::No && broken.text.contains("/vm1, /vm2; write max"),
+            "{}",
+            broken.text
+        );
+    }
+
+    #[test]
+    fn starvation_by_real_time_tasks_is_noted() {
+        assert!(deadline_server(true).state == State::Ok);
+        let none = deadline_server(false);
+        assert!(none.state == State::Note && none.text.contains("CPUs of their own"), "{}", none.text);
+    }
+
+    #[test]
+    fn cookies_of_vcpus_are_seen() {
+        let vms = BTreeMap::from([
+            (1, Threads::from([(0, 10), (1, 11)])),
+            (2, Threads::from([(0, 20)])),
+            (3, Threads::new()),
+        ]);
+        let name = |pid: i32| format!("vm{pid}");
+        let said = |cookie: &dyn Fn(i32) -> Option<bool>| core_scheduling(&vms, cookie, &name);
+        assert!(said(&|_| Some(false)).text.starts_with("no VM asks"));
+        assert!(said(&|_| None).text.contains("SMT is off"));
+        let tagged = said(&|tid| Some(tid == 11));
+        assert!(tagged.state == State::Note && tagged.text.contains(": vm1; on hosts"), "{}", tagged.text);
+        assert!(core_scheduling(&BTreeMap::new(), &|_| None, &name).text.starts_with("no VM asks"));
+        // Whatever this kernel has, it answers, and this thread has asked for nothing.
+        assert_ne!(cookie(0), Some(true));
+    }
+
+    /// Each says in one line what there is, and what to do.
+    #[test]
+    fn lines_are_lines() {
+        let vms = BTreeMap::from([(1, Threads::from([(0, 10)]))]);
+        let lines = [
+            quotas(&names(9), true),
+            quotas(&names(9), false),
+            deadline_server(false),
+            core_scheduling(&vms, &|_| Some(true), &|_| "web".into()),
+        ];
+        for line in lines.iter().chain(&known_faults("6.12.1", true)) {
+            assert!(!line.text.contains('\n') && !line.text.ends_with('.'), "{}", line.text);
+        }
+    }
+}
