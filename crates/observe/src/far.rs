@@ -347,6 +347,43 @@ fn moments(course: &Course) -> Vec<Moment> {
     course.intervals.iter().map(moment).collect()
 }
 
+/// What every vCPU wants in an interval, to be replayed.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// CPUs of the host.
+    pub cpus: u32,
+    /// CPUs that others than VMs used.
+    pub others: f64,
+    /// By VM: the share of the time (0 to 1) that each vCPU would run if it never waited.
+    pub vms: Vec<Vec<f64>>,
+}
+
+/// Intervals that stand for a recording: `many` at the most, each the middle of as many parts of all intervals in the
+/// order of what is wanted.
+pub fn representatives(snapshots: &[Snapshot], many: usize) -> Vec<Wanted> {
+    let course = Course::of(snapshots);
+    let begins = beginnings(snapshots);
+    let pairs = (1..snapshots.len()).filter(|nth| !begins.contains(nth));
+    let windows = pairs.map(|nth| (&snapshots[nth - 1], &snapshots[nth]));
+    let windows = windows.filter(|(a, b)| a.scheduler == course.scheduler && b.scheduler == course.scheduler);
+    let windows = windows.map(|(a, b)| Window::between(a, b)).filter(|window| window.seconds >= SHORTEST_S);
+    let wanted = |(window, interval): (Window, &Interval)| Wanted {
+        cpus: window.cpus,
+        others: interval.others,
+        vms: {
+            let vms = window.vms.iter().filter(|vm| !vm.vcpus.is_empty());
+            vms.map(|vm| vm.vcpus.iter().map(|vcpu| demand(vcpu.run, vcpu.wait)).collect()).collect()
+        },
+    };
+    let mut all: Vec<Wanted> = windows.zip(&course.intervals).map(wanted).collect();
+    all.retain(|wanted| !wanted.vms.is_empty());
+    let sum = |wanted: &Wanted| wanted.vms.iter().flatten().sum::<f64>() + wanted.others;
+    all.sort_by(|a, b| sum(a).total_cmp(&sum(b)));
+    let n = all.len();
+    let many = many.min(n);
+    (0..many).map(|i| all[((i as f64 + 0.5) * n as f64 / many as f64) as usize].clone()).collect()
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
@@ -421,6 +458,18 @@ pub(crate) mod tests {
         assert!(Far::of(&recorded(4, 5, 0.0, &[]), 5.0).unwrap_err().contains("no VM"));
         let idle = Far::of(&recorded(4, 12, 0.0, &[("a", 4, 0.0001, 0.0, 0.0)]), 5.0).unwrap();
         assert_eq!(idle.ratio, None);
+    }
+
+    #[test]
+    fn few_intervals_stand_for_a_recording() {
+        let vms = [("a", 2, 0.5, 0.5, 0.0), ("b", 1, 0.2, 0.0, 0.0)];
+        let few = representatives(&recorded(4, 30, 0.25, &vms), 5);
+        assert_eq!(few.len(), 5);
+        assert_eq!((few[0].cpus, few[0].vms[0].len(), few[0].vms[1].len()), (4, 2, 1));
+        assert!((few[0].vms[0][0] - 1.0).abs() < 1e-6 && (few[0].vms[1][0] - 0.2).abs() < 1e-6);
+        assert!((few[0].others - 0.25).abs() < 1e-6);
+        assert_eq!(representatives(&recorded(4, 2, 0.0, &vms), 5).len(), 2);
+        assert!(representatives(&[], 5).is_empty());
     }
 
     #[test]
