@@ -256,6 +256,15 @@ impl Far {
     }
 }
 
+impl Far {
+    /// Ready time in percent to expect at a ratio, by the curve; nothing beyond its ends.
+    pub fn ready_at(&self, ratio: f64) -> Option<f64> {
+        let pair = self.curve.windows(2).find(|pair| pair[0].ratio <= ratio && ratio <= pair[1].ratio)?;
+        let part = (ratio - pair[0].ratio) / (pair[1].ratio - pair[0].ratio).max(f64::MIN_POSITIVE);
+        Some(pair[0].ready_percent + part * (pair[1].ready_percent - pair[0].ready_percent))
+    }
+}
+
 fn sum(interval: &Interval, of: impl Fn(&Load) -> f64) -> f64 {
     interval.loads.iter().map(of).fold(0.0, |sum, x| sum + x)
 }
@@ -437,6 +446,7 @@ pub(crate) mod tests {
         assert_eq!(parts.iter().map(|(name, _)| *name).collect::<Vec<_>>(), ["db", "web", "idle"]);
         assert!((parts.iter().map(|(_, part)| part).sum::<f64>() - 100.0).abs() < 1e-6);
         assert!((parts[0].1 - 75.1).abs() < 0.5 && parts[2].1 == 0.0, "{parts:?}");
+        assert!((far.ready_at(ratio).unwrap() - 5.0).abs() < 0.1 && far.ready_at(100.0).is_none());
         // What is asked about lies on the curve.
         let beyond = far.curve.iter().find(|point| point.ready_percent > 5.0).unwrap();
         assert!(beyond.ratio >= ratio && beyond.ratio < ratio * 1.2, "{ratio} {:?}", far.curve);

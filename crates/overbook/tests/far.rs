@@ -83,7 +83,7 @@ fn the_tunnel_confirms_what_a_recording_says() {
         (mixed(16, 24), 2),
         (mixed(16, 24), 50),
         // Nobody ever sleeps.
-        (Load { cpus: 16, others: 0.0, vms: vec![vec![1.0; 2]; 12] }, 10),
+        (Load { cpus: 32, others: 0.0, vms: vec![vec![1.0]; 48] }, 10),
     ] {
         let (far, had) = confirmed(&load, cycle_ms);
         assert!((had - READY).abs() < ERROR, "{had} % at {:?}", far.ratio);
