@@ -14,6 +14,8 @@ use rand_chacha::ChaCha8Rng;
 pub const MOST_TIMES: f64 = 50.0;
 /// Resamples of an interval of confidence.
 const RESAMPLES: usize = 200;
+/// Most times that waits are taken to be longer than the model's, for the low end of the interval.
+const MOST_LONGER: f64 = 2.0;
 /// Ready time of the model below which it is not corrected downwards: that less was measured may be chance.
 const TELLING: f64 = 0.01;
 /// Intervals of one resample, at most: what many more would add is not worth the time.
@@ -128,6 +130,8 @@ pub struct Fit {
     pub least: f64,
     /// Times the load at which the host is full.
     full: f64,
+    /// See [`Fit::pessimistic`].
+    pessimistic: bool,
 }
 
 impl Fit {
@@ -141,7 +145,15 @@ impl Fit {
             modelled: modelled(intervals, 1.0, wants),
             least: least(intervals, 1.0, wants),
             full: if busy > 0.0 { (cpus / busy).max(1.0) } else { 1.0 },
+            pessimistic: false,
         }
+    }
+
+    /// The same, but who waited for longer than the model says waits for as many times as long at any load, up to
+    /// [`MOST_LONGER`]: schedulers that leave CPUs idle beside queues do it most when it is crowded.
+    #[must_use]
+    pub fn pessimistic(self) -> Fit {
+        Fit { pessimistic: true, ..self }
     }
 
     /// Ready time (0 to 1) to expect of `times` the load, where the model says `modelled` and `least`.
@@ -153,7 +165,9 @@ impl Fit {
     /// * Who waited for less than must be was measured inexactly; the least is scaled.
     pub fn corrected(&self, times: f64, modelled: f64, least: f64) -> f64 {
         let ready = if self.measured >= self.modelled {
-            modelled + (self.measured - self.modelled) * times.min(self.full)
+            let more = modelled + (self.measured - self.modelled) * times.min(self.full);
+            let longer = (self.measured / self.modelled.max(f64::MIN_POSITIVE)).min(MOST_LONGER);
+            if self.pessimistic { more.max(modelled * longer) } else { more }
         } else if self.measured >= self.least {
             let place = (self.measured - self.least) / (self.modelled - self.least);
             let place = 1.0 - (1.0 - place) * (self.modelled / TELLING).min(1.0);
@@ -201,14 +215,15 @@ pub fn present(intervals: &[Sums]) -> f64 {
 }
 
 /// 95 % interval of [`ratio`], by a bootstrap over VMs (others like these might have come instead) and over stretches of
-/// time (intervals that follow each other are alike). The same recording has the same interval. An end that is beyond
-/// [`MOST_TIMES`] is nothing.
+/// time (intervals that follow each other are alike). Its low end also takes in how the fit may be wrong
+/// ([`Fit::pessimistic`]). The same recording has the same interval. An end that is beyond [`MOST_TIMES`] is nothing.
 pub fn interval(intervals: &[Interval], vms: usize, ready: f64) -> (Option<f64>, Option<f64>) {
     let n = intervals.len();
     let drawn = n.min(DRAWN);
     let stretch = (n as f64).sqrt().ceil() as usize;
     let mut random = ChaCha8Rng::seed_from_u64(1);
-    let mut ratios: Vec<f64> = Vec::new();
+    let (mut ratios, mut lows): (Vec<f64>, Vec<f64>) = (Vec::new(), Vec::new());
+    let wants = |sums: &Sums| sums.wants;
     for _ in 0..RESAMPLES {
         let mut counts = vec![0.0; vms];
         (0..vms).for_each(|_| counts[random.random_range(0..vms)] += 1.0);
@@ -218,14 +233,18 @@ pub fn interval(intervals: &[Interval], vms: usize, ready: f64) -> (Option<f64>,
             let stretch = (begin..begin + stretch).take(drawn - sample.len());
             sample.extend(stretch.map(|at| Sums::of(&intervals[at % n], |vm| counts[vm])));
         }
-        ratios.push(ratio(&sample, ready, |sums| sums.wants).unwrap_or(f64::INFINITY));
+        let (fit, present) = (Fit::of(&sample), present(&sample));
+        let of = |fit: Fit| fit.times(&sample, ready, wants).map_or(f64::INFINITY, |times| times * present);
+        ratios.push(of(fit));
+        // Where nobody waited for longer, both are one.
+        lows.push(if fit.measured > fit.modelled { of(fit.pessimistic()) } else { of(fit) });
     }
-    ratios.sort_unstable_by(f64::total_cmp);
-    let end = |part: f64| {
+    let end = |mut ratios: Vec<f64>, part: f64| {
+        ratios.sort_unstable_by(f64::total_cmp);
         let at = ratios[((RESAMPLES - 1) as f64 * part).round() as usize];
         at.is_finite().then_some(at)
     };
-    (end(0.025), end(0.975))
+    (end(lows, 0.025), end(ratios, 0.975))
 }
 
 #[cfg(test)]
@@ -315,7 +334,9 @@ mod tests {
             let told = Fit::of(&recording).times(&recording, ready, wants).unwrap_or(MOST_TIMES);
             // Ready times may be flat below that load, and more of it then stands as well.
             prop_assert!(told > 0.999, "{told}");
-            prop_assert!((Fit::of(&recording).ready(&recording, 1.0, wants) - ready).abs() < 1e-9);
+            for fit in [Fit::of(&recording), Fit::of(&recording).pessimistic()] {
+                prop_assert!((fit.ready(&recording, 1.0, wants) - ready).abs() < 1e-9);
+            }
         }
 
         #[test]
@@ -353,7 +374,7 @@ mod tests {
                 Interval { loads: interval.loads.iter().copied().chain(again).collect(), ..interval.clone() }
             }).collect();
             // Uncorrected: the ready time that is measured belongs to one load and not to the other.
-            let fit = Fit { measured: 0.0, modelled: 0.0, least: 0.0, full: 1.0 };
+            let fit = Fit { measured: 0.0, modelled: 0.0, least: 0.0, full: 1.0, pessimistic: false };
             let at = |recording: &[Interval]| fit.times(&sums(recording), 0.05, wants);
             if let (Some(one), Some(two)) = (at(&recording), at(&twice)) {
                 prop_assert!((one / two / 2.0 - 1.0).abs() < 2e-3, "{one} {two}");

@@ -189,7 +189,8 @@ fn a_recording_says_how_far_and_the_lab_confirms_it() {
     };
     let (had, told) = (number("at "), number("that ratio is "));
     assert_eq!(had, 3.0, "{line}");
-    assert!((told / had - 1.0).abs() < 0.1, "{line}");
+    // EEVDF leaves CPUs idle beside vCPUs that wait, most of all near where all are busy (docs/how-far.md).
+    assert!((told / had - 1.0).abs() < 0.25, "{line}");
 }
 
 /// Oversubscribed and contended: spins, exits and yields.
