@@ -102,7 +102,8 @@ impl ReportArgs {
         let end = Instant::now() + length;
         let mut look = |recorder: &mut Option<Recorder>| -> Result<Snapshot> {
             let snapshot = observer.snapshot()?;
-            recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(&snapshot))?;
+            let kept = recorder.as_mut().map_or(Ok(()), |recorder| recorder.add(&snapshot));
+            kept.context("the recording ends here, and what it holds stays")?;
             Ok(snapshot)
         };
         let first = look(&mut recorder)?;
@@ -110,7 +111,7 @@ impl ReportArgs {
             let step = recorder.as_ref().map_or(length, Recorder::step);
             let next = (Instant::now() + step).min(end);
             sleep_until(next, &stop);
-            let snapshot = look(&mut recorder).context("the recording ends here; what it holds stays")?;
+            let snapshot = look(&mut recorder)?;
             if Instant::now() >= end || stop.load(Ordering::Relaxed) {
                 return Ok((first, snapshot));
             }

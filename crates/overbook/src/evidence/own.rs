@@ -67,23 +67,19 @@ impl Own {
     pub fn add(&mut self, name: &str) {
         let name = name.to_lowercase();
         let tells = name.chars().any(|c| c.is_ascii_alphanumeric() && c != '0');
-        if name.len() >= SHORTEST && tells && !NOBODYS.contains(&name.as_str()) {
+        // As those that stand for the names.
+        let ours = name.strip_prefix("vm").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
+        if name.len() >= SHORTEST && tells && !ours && !NOBODYS.contains(&name.as_str()) {
             self.0.insert(name);
         }
     }
 
-    /// Takes them out of all texts of a value, keys too, and whatever looks like an address or a UUID.
+    /// Takes them out of all texts of a value, and whatever looks like an address or a UUID. Keys are words of ours.
     pub fn remove_from(&self, value: &mut Value) {
         match value {
             Value::String(text) => *text = self.without(text),
             Value::Array(values) => values.iter_mut().for_each(|value| self.remove_from(value)),
-            Value::Object(map) => {
-                let pairs = std::mem::take(map);
-                for (key, mut value) in pairs {
-                    self.remove_from(&mut value);
-                    map.insert(self.without(&key), value);
-                }
-            }
+            Value::Object(map) => map.values_mut().for_each(|value| self.remove_from(value)),
             _ => {}
         }
     }
@@ -135,15 +131,15 @@ mod tests {
     #[test]
     fn names_and_addresses_go_and_all_else_stays() {
         let mut own = Own::default();
-        ["web1", "db", "localhost", "000", "hv-07.example.org"].iter().for_each(|name| own.add(name));
+        ["web1", "db", "localhost", "000", "vm7", "hv-07.example.org"].iter().for_each(|name| own.add(name));
         let mut value = json!({
-            "a": "KVM of web1, and WEB1 (web12)", "web1": ["x hv-07.example.org y", 5, null],
+            "a": "KVM of web1, and WEB1 (web12)", "vms": ["x hv-07.example.org y", 5, null, "vm7"],
             "b": "10.1.2.3 fe80::1 52:54:00:12:34:56 550e8400-e29b-41d4-a716-446655440000 6.18.15 0x1a",
             "c": "AMD EPYC 7742 64-Core Processor db localhost",
         });
         own.remove_from(&mut value);
         let expected = json!({
-            "a": "KVM of [removed], and [removed] (web12)", "[removed]": ["x [removed] y", 5, null],
+            "a": "KVM of [removed], and [removed] (web12)", "vms": ["x [removed] y", 5, null, "vm7"],
             "b": "[removed] [removed] [removed] [removed] 6.18.15 0x1a",
             "c": "AMD EPYC 7742 64-Core Processor db localhost",
         });
