@@ -30,10 +30,21 @@ pub enum Task {
     /// Show that the guest scheduler does what it promises, with injected steal, on a machine of a
     /// [`crate::shape::Shape`] by name.
     GuestCheck(String),
-    /// Have `overbook report` look at VMs that contend.
-    Observe,
+    /// Have `overbook report` or `evidence` look at VMs that contend.
+    Observe(View),
     /// Be a Linux guest inside the host, and obey it.
     Inner(InnerGuest),
+}
+
+/// What is looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum View {
+    /// A lock, IPIs and computing, under EEVDF and under `overbook host`.
+    Schedulers,
+    /// VMs that work and halt, and then twice as many, under EEVDF.
+    Twice,
+    /// The first ones, by `overbook evidence`.
+    Evidence,
 }
 
 /// What a Linux guest inside the host is for.

@@ -331,6 +331,8 @@ impl Vm {
             lock: self.lock.unwrap_or(base.lock),
             critical_us: self.critical_us.unwrap_or(base.critical_us),
             outside_us: self.outside_us.unwrap_or(base.outside_us),
+            // `halts` is the tunnel's.
+            halt_us: base.halt_us,
             targets: self.targets.unwrap_or(base.targets),
             storms: self.storms.clone().unwrap_or(base.storms),
             jitter_percent: self.jitter_percent.unwrap_or(base.jitter_percent),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a host wastes, in words and as JSON: `overbook report`.
 
+use crate::far::Far;
 use crate::ready::{BAD_PERCENT, CONTENDED_PERCENT, Level};
 use crate::window::{VmRow, Window, percent};
 use overbook_host::preflight;
@@ -25,6 +26,10 @@ pub struct Report {
     pub burnt: Option<f64>,
     /// Why spins cannot be seen.
     pub blind: Option<String>,
+    /// What ratio this load stands, if it was recorded.
+    pub far: Option<Far>,
+    /// Why `far` says nothing.
+    pub far_unknown: Option<String>,
     /// Who looked.
     #[serde(skip)]
     pub origin: Origin,
@@ -100,9 +105,21 @@ impl Report {
             used: window.sum(|vm| vm.run),
             burnt: window.burnt(),
             blind: window.blind.clone(),
+            far: None,
+            far_unknown: None,
             origin,
             window,
         }
+    }
+
+    /// With what a recording says of how far this host can go.
+    #[must_use]
+    pub fn with(mut self, far: Result<Far, String>) -> Report {
+        match far {
+            Ok(far) => self.far = Some(far),
+            Err(why) => self.far_unknown = Some(why),
+        }
+        self
     }
 
     /// For people.
@@ -179,7 +196,17 @@ impl Report {
              the VM wants; {NONE}: not known"
         )?;
         writeln!(to)?;
-        writeln!(to, "{}", self.expectation())
+        writeln!(to, "{}", self.expectation())?;
+        if self.far.is_some() || self.far_unknown.is_some() {
+            writeln!(to)?;
+        }
+        for sentence in self.far.iter().flat_map(Far::sentences) {
+            writeln!(to, "{sentence}.")?;
+        }
+        match &self.far_unknown {
+            Some(why) => writeln!(to, "How far this host can go is not known: {why}."),
+            None => Ok(()),
+        }
     }
 
     /// Ready times, as the trade judges them, in one sentence.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! All counters at one moment.
 
+use crate::recording::read_lines;
 use crate::vms::{self, Threads};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use overbook_host::names::{self, Identity};
 use overbook_host::preflight;
 use overbook_host::stats::HostStats;
@@ -10,8 +11,7 @@ use overbook_probe::Probe;
 use scx_stats::prelude::StatsClient;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::fs;
 use std::time::{Duration, Instant};
 
 /// One vCPU since its start.
@@ -74,6 +74,9 @@ pub struct Snapshot {
     /// sched_ext schedulers that were loaded since the kernel has booted; nothing without sched_ext.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub loads: Option<u64>,
+    /// CPU time of all that ran here since boot, or was stolen from here, ns; VMs are in it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_ns: Option<u64>,
     /// By process.
     pub vms: BTreeMap<i32, VmCounters>,
     /// What `overbook host` has counted, if it runs.
@@ -154,6 +157,7 @@ impl Observer {
         let counts = probe.map(Probe::read).transpose()?.unwrap_or_default();
         let mut snapshot =
             Snapshot { at_ns: self.start.elapsed().as_nanos() as u64, ..Snapshot::from_outside() };
+        snapshot.busy_ns = busy_ns(&fs::read_to_string("/proc/stat").unwrap_or_default());
         for (pid, vm) in &mut snapshot.vms {
             let kvm = counts.get(pid).cloned().unwrap_or_default();
             (vm.yields_tried, vm.yields_ok) = (Some(kvm.yield_tried), Some(kvm.yield_ok));
@@ -185,6 +189,20 @@ impl Observer {
     }
 }
 
+/// CPU time that nobody else can have, by `/proc/stat`: all but idle and iowait. A guest's is part of the user's there.
+fn busy_ns(stat: &str) -> Option<u64> {
+    let ticks: Vec<u64> = stat
+        .lines()
+        .next()?
+        .strip_prefix("cpu ")?
+        .split_whitespace()
+        .map_while(|word| word.parse().ok())
+        .collect();
+    let [user, nice, system, _idle, _iowait, irq, softirq, steal] = *ticks.first_chunk()?;
+    // USER_HZ is 100 on every Linux.
+    Some((user + nice + system + irq + softirq + steal) * 10_000_000)
+}
+
 /// Our own scheduler's name ends with its version and target.
 fn short_name(name: String) -> String {
     if name.starts_with("overbook") { "overbook".into() } else { name }
@@ -200,27 +218,12 @@ fn vcpus(pid: i32, threads: &Threads) -> BTreeMap<u32, VcpuCounters> {
     threads.iter().filter_map(one).collect()
 }
 
-/// Bytes of the longest snapshot: some 200 for each of 256 k vCPUs.
-const LONGEST_LINE: u64 = 50 << 20;
-
 /// Reads snapshots that were recorded, a line of JSON each.
 ///
 /// # Errors
 /// The file cannot be read, or a line is none; the message names it.
 pub fn read_recording(file: &std::path::Path) -> Result<Vec<Snapshot>> {
-    let unreadable = || format!("cannot read recording {}", file.display());
-    let mut reader = BufReader::new(File::open(file).with_context(unreadable)?);
-    let mut snapshots: Vec<Snapshot> = Vec::new();
-    loop {
-        // A device may have no line at all, and no end.
-        let mut line = String::new();
-        if reader.by_ref().take(LONGEST_LINE).read_line(&mut line).with_context(unreadable)? == 0 {
-            break;
-        }
-        snapshots.push(serde_json::from_str(&line).with_context(|| {
-            format!("{}:{}: not a recorded snapshot", file.display(), snapshots.len() + 1)
-        })?);
-    }
+    let mut snapshots = read_lines(file)?;
     // A recording that does not say whether there were probes tells it where they counted something.
     let seeing = snapshots.iter().any(Snapshot::is_seeing);
     for vm in snapshots.iter_mut().flat_map(|snapshot| snapshot.vms.values_mut()) {
@@ -246,6 +249,14 @@ pub fn beginnings(snapshots: &[Snapshot]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn busy_is_all_but_idle() {
+        let stat = "cpu  100 20 3 5000 600 7 8 9 90 1\ncpu0 1 2 3\n";
+        assert_eq!(busy_ns(stat), Some(147 * 10_000_000));
+        assert_eq!(busy_ns("cpu  1 2 3"), None);
+        assert_eq!(busy_ns(""), None);
+    }
 
     #[test]
     fn a_file_may_hold_several_recordings() {

@@ -125,6 +125,21 @@ impl Bench {
     }
 }
 
+/// Two VMs of a pattern with a vCPU per CPU each, once, for some seconds.
+///
+/// # Errors
+/// This is no time for a measurement.
+pub fn plain(pattern: Pattern, seconds: f64) -> Result<Scenario> {
+    let cpus = bench::usable_cpus()?.len() as u32;
+    let vm = Vm { count: 2, ..Vm::new(pattern, cpus.max(pattern.min_vcpus())) };
+    let mut scenario = Scenario::native(&format!("{} on this host", pattern.name()), cpus, vec![vm]);
+    scenario.measure.seconds = seconds;
+    scenario.measure.repetitions = 1;
+    scenario.measure.bound = false;
+    scenario.validate()?;
+    Ok(scenario)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

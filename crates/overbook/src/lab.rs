@@ -12,12 +12,15 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use overbook_host::output::{Stdout, note};
 use overbook_host::values::number;
 use overbook_kernels::{Cache, Emulator, Kernel, Want};
-use overbook_lab::protocol::{Soak, Task};
+use overbook_lab::protocol::{Soak, Task, View};
 use overbook_lab::qemu::Accel;
 use overbook_lab::run::{self, Order};
 use overbook_lab::scenario::{Setting, Source};
 use overbook_lab::shape::SHAPES;
 use overbook_lab::trial;
+use overbook_observe::Snapshot;
+use overbook_observe::far::Far;
+use overbook_observe::snapshot::{beginnings, read_recording};
 use overbook_report::format::signed;
 use overbook_report::markdown::Kind;
 use overbook_report::schema::Report;
@@ -46,7 +49,7 @@ pub enum Lab {
     Soak(SoakArgs),
     /// Show on an emulated machine that the guest scheduler does what it promises, with injected steal times
     Guest(GuestArgs),
-    /// Have `overbook report` look at VMs that contend on an emulated host, and write what `overbook top --from` shows
+    /// Have `overbook report` or `evidence` look at VMs that contend on an emulated host, and write what they write
     Observe(ObserveArgs),
     /// List kernels: which there are, and why others will not do
     Kernels {
@@ -212,11 +215,25 @@ impl GuestArgs {
     }
 }
 
+/// What `overbook lab observe` looks at.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum What {
+    /// A lock, IPIs and computing, under EEVDF and under `overbook host`
+    Schedulers,
+    /// VMs that compute and halt, and then twice as many: does that have the ready time that was to be expected?
+    Twice,
+    /// What `overbook evidence` makes of the first ones
+    Evidence,
+}
+
 #[derive(Args)]
 pub struct ObserveArgs {
-    /// Where snapshots are written
+    /// Where snapshots, or the evidence, are written
     #[arg(long, short, default_value = "recording.jsonl")]
     output: PathBuf,
+    /// What is looked at
+    #[arg(long, value_enum, default_value = "schedulers")]
+    what: What,
     #[command(flatten)]
     kernel: KernelChoice,
     /// How the machine is executed
@@ -230,7 +247,12 @@ impl ObserveArgs {
         let mut file =
             File::create(&self.output).with_context(|| format!("cannot write {}", self.output.display()))?;
         let mut recording = String::new();
-        tell(Task::Observe, 1, &self.kernel, self.accel, &mut |text| match text.starts_with('{') {
+        let view = match self.what {
+            What::Schedulers => View::Schedulers,
+            What::Twice => View::Twice,
+            What::Evidence => View::Evidence,
+        };
+        tell(Task::Observe(view), 1, &self.kernel, self.accel, &mut |text| match text.starts_with('{') {
             true => {
                 recording += &format!("{text}\n");
                 Ok(())
@@ -239,9 +261,28 @@ impl ObserveArgs {
         })?;
         file.write_all(recording.as_bytes())
             .with_context(|| format!("cannot write {}", self.output.display()))?;
-        writeln!(Stdout, "snapshots: {}", self.output.display())?;
+        if self.what == What::Twice {
+            writeln!(Stdout, "{}", twice(&read_recording(&self.output)?)?)?;
+        }
+        writeln!(Stdout, "written: {}", self.output.display())?;
         Ok(())
     }
+}
+
+/// What the first recording of two says of the load of the second, which is more of the same.
+fn twice(snapshots: &[Snapshot]) -> Result<String> {
+    let second = beginnings(snapshots).last().copied().unwrap_or(0);
+    let far = |snapshots: &[Snapshot], ready| Far::of(snapshots, ready).map_err(|why| anyhow::anyhow!(why));
+    let had = far(&snapshots[second..], 5.0)?.present;
+    let told = far(&snapshots[..second], had.ready_percent.clamp(0.1, 90.0))?;
+    Ok(format!(
+        "at {:.2} vCPUs per CPU the ready time is {:.2} %; by the recording at {:.2} (ready time {:.2} %) that ratio is {}",
+        had.ratio,
+        had.ready_percent,
+        told.present.ratio,
+        told.present.ready_percent,
+        told.ratio.map_or_else(|| "beyond what can be told".into(), |ratio| format!("{ratio:.2}"))
+    ))
 }
 
 fn show(text: &str) -> Result<()> {

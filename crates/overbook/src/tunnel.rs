@@ -5,8 +5,12 @@ use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
 use overbook_host::output::Stdout;
 use overbook_host::values;
+use overbook_observe::far::{Far, representatives};
+use overbook_observe::snapshot::read_recording;
+use overbook_report::format::NONE;
 use overbook_report::table;
-use overbook_tunnel::{agree, picture, scene, show};
+use overbook_tunnel::replay::Load;
+use overbook_tunnel::{agree, picture, replay, scene, show};
 use std::io::Write;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -21,6 +25,75 @@ pub enum Tunnel {
         #[arg(required = true)]
         results: Vec<PathBuf>,
     },
+    /// Replay the load of a recording of `overbook report --record`, as it is and at the ratio that it is told
+    Replay(Replay),
+}
+
+#[derive(Args)]
+pub struct Replay {
+    /// The recording
+    recording: PathBuf,
+    /// Ready time of vCPUs that is asked about, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = values::number(0.1, 90.0))]
+    ready: f64,
+    /// Time from one piece of work of a vCPU to its next, in ms: recordings do not say
+    #[arg(long, value_name = "MS", default_value_t = 10.0, value_parser = values::number(0.1, 10_000.0))]
+    cycle_ms: f64,
+    /// Modelled time of each interval that stands for the recording
+    #[arg(long, default_value_t = 2.0, value_parser = seconds)]
+    seconds: f64,
+    /// Intervals that stand for the recording
+    #[arg(long, value_name = "NUMBER", default_value_t = 5, value_parser = values::number(1usize, 1000))]
+    intervals: usize,
+    /// Seed
+    #[arg(long, default_value_t = 1, value_parser = values::number(0, u64::MAX))]
+    seed: u64,
+}
+
+impl Replay {
+    fn run(&self) -> Result<()> {
+        let snapshots = read_recording(&self.recording)?;
+        let name = self.recording.display();
+        let far = match Far::of(&snapshots, self.ready) {
+            Ok(far) => far,
+            Err(why) => bail!("{name} cannot be replayed: {why}"),
+        };
+        let loads: Vec<Load> = representatives(&snapshots, self.intervals)
+            .into_iter()
+            .map(|wanted| Load { cpus: wanted.cpus, others: wanted.others, vms: wanted.vms })
+            .collect();
+        let percent = |ready: f64| format!("{ready:.2} %");
+        let mut rows = Vec::new();
+        let (ratio, ready) = self.ready_of(&loads, 1.0)?;
+        let recorded = percent(far.present.ready_percent);
+        rows.push(vec!["as recorded".into(), format!("{ratio:.2}"), recorded, percent(ready)]);
+        if let Some(told) = far.ratio {
+            let (ratio, ready) = self.ready_of(&loads, told / far.present.ratio)?;
+            let expected = far.ready_at(ratio).map_or_else(|| NONE.into(), percent);
+            rows.push(vec![format!("at {} %", self.ready), format!("{ratio:.2}"), expected, percent(ready)]);
+        }
+        let header = ["", "vCPUs per CPU", "ready time", "in the tunnel"];
+        writeln!(Stdout, "{}\n{}.", table::plain(&header, 1, rows), far.answer())?;
+        Ok(())
+    }
+
+    /// The ratio, and the mean ready time in percent, of `times` the loads.
+    fn ready_of(&self, loads: &[Load], times: f64) -> Result<(f64, f64)> {
+        let options = replay::Options {
+            cycle_ns: (self.cycle_ms * 1e6) as u64,
+            window_ns: (self.seconds * 1e9) as u64,
+            parts: 1,
+            seed: self.seed,
+        };
+        let (mut vcpus, mut cpus, mut waits) = (0.0, 0.0, 0.0);
+        for load in loads.iter().map(|load| load.times(times)) {
+            let told = replay::run(&load, &options)?;
+            vcpus += load.vcpus() as f64;
+            cpus += f64::from(load.cpus);
+            waits += replay::ready(&told[0], &told[1]) * load.vcpus() as f64;
+        }
+        Ok((vcpus / cpus, 100.0 * waits / vcpus))
+    }
 }
 
 #[derive(Args)]
@@ -78,6 +151,7 @@ impl Tunnel {
         match self {
             Tunnel::Run(run) => run.run(),
             Tunnel::Agree { results } => compare(results),
+            Tunnel::Replay(replay) => replay.run(),
         }
     }
 }

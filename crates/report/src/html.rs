@@ -3,6 +3,7 @@
 
 mod figures;
 mod origin;
+pub mod plain;
 
 use crate::columns;
 use crate::format::repetitions;
@@ -31,6 +32,15 @@ pub fn render_many(reports: &[&Report]) -> Result<String> {
         [one] => format!("Overbook lab: {}", one.scenario.name),
         many => format!("Overbook lab: {} scenarios", many.len()),
     };
+    let body = html! {
+        header { h1 { (title) } (overview(reports)) }
+        @for (nth, section) in sections.iter().enumerate() { section id={ "s" (nth) } { (section) } }
+    };
+    Ok(page(&title, &body))
+}
+
+/// A page around its body.
+fn page(title: &str, body: &Markup) -> String {
     let page = html! {
         (DOCTYPE)
         html lang="en" {
@@ -40,13 +50,10 @@ pub fn render_many(reports: &[&Report]) -> Result<String> {
                 title { (title) }
                 style { (PreEscaped(STYLE)) }
             }
-            body {
-                header { h1 { (title) } (overview(reports)) }
-                @for (nth, section) in sections.iter().enumerate() { section id={ "s" (nth) } { (section) } }
-            }
+            body { (body) }
         }
     };
-    Ok(page.into_string())
+    page.into_string()
 }
 
 /// The result: in a sentence, and in a row for each scenario and variant.

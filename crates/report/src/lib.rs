@@ -11,6 +11,7 @@ pub mod compare;
 pub mod format;
 pub mod html;
 pub mod json;
+pub mod lines;
 pub mod loads;
 pub mod markdown;
 pub mod plot;

@@ -15,7 +15,7 @@ const WIDTH: u32 = 540;
 const MOST_VCPUS: usize = 64;
 
 /// One colour per variant, told apart also by those who see red and green alike (Okabe and Ito).
-const COLOURS: [RGBColor; 7] = [
+pub(crate) const COLOURS: [RGBColor; 7] = [
     RGBColor(0x0, 0x72, 0xb2),
     RGBColor(0xe6, 0x9f, 0x0),
     RGBColor(0x0, 0x9e, 0x73),
@@ -25,7 +25,7 @@ const COLOURS: [RGBColor; 7] = [
     RGBColor(0x80, 0x80, 0x80),
 ];
 /// Stands for the page's own text colour, which differs between light and dark.
-const INK: RGBColor = RGBColor(0x7d, 0x84, 0x91);
+pub(crate) const INK: RGBColor = RGBColor(0x7d, 0x84, 0x91);
 const INK_TEXT: &str = "\"#7D8491\"";
 
 fn colour(report: &Report, variant: &str) -> RGBColor {
@@ -35,13 +35,17 @@ fn colour(report: &Report, variant: &str) -> RGBColor {
 
 /// The colour of a variant, for legends.
 pub fn css_colour(report: &Report, variant: &str) -> String {
-    let RGBColor(r, g, b) = colour(report, variant);
+    css(colour(report, variant))
+}
+
+/// A colour as pages write it.
+pub(crate) fn css(RGBColor(r, g, b): RGBColor) -> String {
     format!("#{r:02x}{g:02x}{b:02x}")
 }
 
-type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+pub(crate) type Canvas<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-fn svg(height: u32, about: &str, draw: impl FnOnce(&Canvas) -> Result<()>) -> Result<String> {
+pub(crate) fn svg(height: u32, about: &str, draw: impl FnOnce(&Canvas) -> Result<()>) -> Result<String> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
@@ -54,12 +58,12 @@ fn svg(height: u32, about: &str, draw: impl FnOnce(&Canvas) -> Result<()>) -> Re
     Ok(text.replace(INK_TEXT, "\"currentColor\""))
 }
 
-fn label(size: i32) -> TextStyle<'static> {
+pub(crate) fn label(size: i32) -> TextStyle<'static> {
     ("sans-serif", size).into_font().color(&INK)
 }
 
 /// Room for the longest name; there are no font metrics, so by the width of a usual letter.
-fn room<'a>(names: impl Iterator<Item = &'a str>) -> u32 {
+pub(crate) fn room<'a>(names: impl Iterator<Item = &'a str>) -> u32 {
     names.map(|name| name.chars().count() as u32 * 8 + 22).max().unwrap_or(0).clamp(60, 220)
 }
 

@@ -315,6 +315,7 @@ impl World {
         entry.overhead += self.host.switch_ns;
         if let Some(since) = entry.waits_since.take() {
             entry.longest_wait = entry.longest_wait.max(now - since);
+            entry.waited += now - since;
         }
         if let Some(woken) = entry.woken_at.take() {
             entry.latencies.push(now - woken);

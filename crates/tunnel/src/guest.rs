@@ -57,6 +57,8 @@ pub struct VmSpec {
     pub outside_ns: u64,
     /// ns that a vCPU of [`Pattern::Sleeper`] halts.
     pub halt_ns: u64,
+    /// ns of work and of halts of each vCPU, where they differ; none: as above.
+    pub sections: Vec<(u64, u64)>,
     /// Outside work varies by ± this many per cent.
     pub jitter_percent: u32,
     /// CPUs that the vCPUs may use; none: all.
@@ -90,6 +92,7 @@ impl VmSpec {
             critical_ns: critical_us * 1000,
             outside_ns: outside_us * 1000,
             halt_ns: 1_000_000,
+            sections: Vec::new(),
             jitter_percent: 50,
             cpus: None,
             group: None,
@@ -163,8 +166,9 @@ impl Vm {
     }
 
     /// ns until a vCPU has done its next piece of work.
-    pub fn outside(&self, rng: &mut Pcg64Mcg) -> u64 {
-        let (mean, jitter) = (self.spec.outside_ns, u64::from(self.spec.jitter_percent));
+    pub fn outside(&self, nth: usize, rng: &mut Pcg64Mcg) -> u64 {
+        let own = self.spec.sections.get(nth).map(|(work, _)| *work);
+        let (mean, jitter) = (own.unwrap_or(self.spec.outside_ns), u64::from(self.spec.jitter_percent));
         let spread = mean * jitter / 100;
         let varied = mean - spread + if spread > 0 { rng.next_u64() % (2 * spread + 1) } else { 0 };
         varied.max(100)

@@ -7,6 +7,7 @@
 //! * [`fluid`]: what everybody is entitled to, computed apart from any scheduler.
 //! * [`fuzz`]: random small hosts with all that can happen to them.
 //! * [`scene`]: scenario files. [`show`], [`picture`]: what people see. [`agree`]: the lab's figures beside the tunnel's.
+//! * [`replay`]: hosts whose vCPUs want what a recording says.
 //! * [`check`]: what must hold while a host runs.
 //!
 //! `docs/tunnel.md` says what is modelled and what is not.
@@ -25,6 +26,7 @@ mod host;
 pub mod model;
 mod ops;
 pub mod picture;
+pub mod replay;
 pub mod scene;
 pub mod show;
 pub mod trace;

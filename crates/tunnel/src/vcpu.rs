@@ -17,7 +17,7 @@ impl World {
             Pattern::HaltedReceiver if id % 2 == 1 => Phase::Halted,
             _ => Phase::Outside,
         };
-        let left = if vm.is_receiver(id) { u64::MAX } else { vm.outside(&mut self.rng) };
+        let left = if vm.is_receiver(id) { u64::MAX } else { vm.outside(id, &mut self.rng) };
         let window = self.host.window_ns;
         vm.vcpus.push(Vcpu {
             task,
@@ -152,7 +152,7 @@ impl World {
 
     /// A unit of work is done, and the next one begins.
     fn unit(&mut self, vm: usize, nth: usize) {
-        let left = self.vms[vm].outside(&mut self.rng);
+        let left = self.vms[vm].outside(nth, &mut self.rng);
         let vcpu = &mut self.vms[vm].vcpus[nth];
         // A phase is the VM's: its last vCPU counts it.
         vcpu.units += u64::from(!matches!(vcpu.phase, Phase::AwaitBarrier(_)));
@@ -223,7 +223,8 @@ impl World {
             }
             Pattern::Sleeper => {
                 self.vms[vm].vcpus[nth].phase = Phase::Halted;
-                let ns = self.vms[vm].spec.halt_ns;
+                let spec = &self.vms[vm].spec;
+                let ns = spec.sections.get(nth).map_or(spec.halt_ns, |(_, halt)| *halt);
                 let at = self.now + ns / 2 + self.rng.next_u64() % (ns + 1);
                 self.wake_later(task, at);
                 true

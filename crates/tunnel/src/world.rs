@@ -39,6 +39,8 @@ pub(crate) struct Task {
     /// When it was last told where it may run, ns.
     pub allowed_since: u64,
     pub longest_wait: u64,
+    /// ns that it was runnable and had no CPU, up to its last turn.
+    pub waited: u64,
     pub ran: u64,
     /// What it had run when its present turn began.
     pub ran_when_came: u64,
@@ -324,6 +326,7 @@ impl World {
             waits_since: None,
             allowed_since: 0,
             longest_wait: 0,
+            waited: 0,
             ran: 0,
             ran_when_came: 0,
             ran_before: 0,
@@ -416,6 +419,12 @@ impl World {
     /// The tasks of a VM's vCPUs.
     pub fn vcpu_tasks(&self, vm: usize) -> Vec<u32> {
         self.vms[vm].vcpus.iter().map(|vcpu| vcpu.task).collect()
+    }
+
+    /// ns that a task ran, and that it was runnable and had no CPU, since its start.
+    pub fn ran_and_waited(&self, task: u32) -> (u64, u64) {
+        let task = &self.tasks[task as usize];
+        (task.ran, task.waited + task.waits_since.map_or(0, |since| self.now - since))
     }
 
     /// Whether a CPU runs a task now.

@@ -87,6 +87,8 @@ struct ob_params {
 	ob_u32 storms;
 	/* Outside work varies by ± this many per cent, uniformly. */
 	ob_u32 jitter_percent;
+	/* Halt between two pieces of computation, in ns; 0: none. Varies as outside work does. */
+	ob_u32 halt_ns;
 	ob_u64 seed;
 };
 

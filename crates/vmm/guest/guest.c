@@ -10,6 +10,7 @@
 
 #define VECTOR_REQUEST 0xf0
 #define VECTOR_STORM   0xf1
+#define VECTOR_TIMER   0xf2
 /* Iterations of one storm before a hostile vCPU takes the next. */
 #define STORM_LENGTH 64
 /* Turns between two updates of a counter in endless computation. */
@@ -87,13 +88,26 @@ static void record_wait(struct ob_vcpu *me, ob_u64 ticks)
 		}                               \
 	} while (0)
 
-static void outside(struct ob_vcpu *me)
+static ob_u64 varied(struct ob_vcpu *me, ob_u64 n)
 {
-	ob_u64 n = params->outside_turns, spread = n * params->jitter_percent / 100;
+	ob_u64 spread = n * params->jitter_percent / 100;
 
 	if (spread && spread < 0x7fffffff)
 		n += random_below(me, (ob_u32)(2 * spread)) - spread;
-	turns(n);
+	return n;
+}
+
+static void outside(struct ob_vcpu *me)
+{
+	turns(varied(me, params->outside_turns));
+}
+
+/* Until the timer of this vCPU's LAPIC, which KVM has count nanoseconds. */
+static void halt(struct ob_vcpu *me)
+{
+	irq_disable();
+	wrmsr(MSR_X2APIC_TIMER_COUNT, varied(me, params->halt_ns));
+	enable_and_halt();
 }
 
 static void lock_acquire(struct ob_vcpu *me)
@@ -223,8 +237,18 @@ static void run_barrier(struct ob_vcpu *me)
 
 static void run_compute(struct ob_vcpu *me)
 {
+	if (params->halt_ns) {
+		wrmsr(MSR_X2APIC_TIMER_DIVIDE, TIMER_DIVIDE_BY_1);
+		/* One shot. */
+		wrmsr(MSR_X2APIC_LVT_TIMER, VECTOR_TIMER);
+	}
 	for (;;) {
-		turns(params->outside_turns ? params->outside_turns : COMPUTE_CHUNK);
+		if (params->halt_ns) {
+			outside(me);
+			halt(me);
+		} else {
+			turns(params->outside_turns ? params->outside_turns : COMPUTE_CHUNK);
+		}
 		count(&me->work, 1);
 	}
 }

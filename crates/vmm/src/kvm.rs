@@ -21,7 +21,8 @@ impl Kvm {
         Kvm::of(Path::new("/sys"), &cpuinfo)
     }
 
-    fn of(sys: &Path, cpuinfo: &str) -> Kvm {
+    /// Looks at the machine whose sysfs is this folder, and whose `/proc/cpuinfo` this text.
+    pub fn of(sys: &Path, cpuinfo: &str) -> Kvm {
         let modules = sys.join("module");
         if !modules.join("kvm").exists() {
             return Kvm::default();

@@ -64,6 +64,8 @@ pub struct Load {
     pub critical_us: f64,
     /// Work between two operations.
     pub outside_us: f64,
+    /// Of `compute`: a vCPU halts for so long between two pieces of work, woken by its timer; 0: never. Up to a second.
+    pub halt_us: f64,
     /// Receivers of one shootdown; 0 = all siblings.
     pub targets: u32,
     /// Storms of `hostile`, taken in turn.
@@ -144,6 +146,7 @@ impl Load {
             lock: LockKind::default(),
             critical_us,
             outside_us,
+            halt_us: 0.0,
             targets: 0,
             storms: vec![Storm::Pause, Storm::Ipi, Storm::Hlt],
             jitter_percent: 50,
@@ -184,6 +187,7 @@ impl Load {
                 }
             }),
             jitter_percent: self.jitter_percent,
+            halt_ns: (self.halt_us * stretch * 1000.0).round().min(1e9) as u32,
             seed,
         }
     }

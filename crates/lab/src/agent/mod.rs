@@ -77,8 +77,8 @@ fn work(job: &Job, port: &mut Port) -> Result<()> {
         let shape = Shape::named(name).context("no such shape")?;
         return guest::check(&shape, &mut |event| port.say(&event));
     }
-    if let Task::Observe = &job.task {
-        return observe::run(&clock, &mut |event| port.say(&event));
+    if let Task::Observe(view) = &job.task {
+        return observe::run(*view, &clock, &mut |event| port.say(&event));
     }
     let Task::Scenario(scenario) = &job.task else { return Ok(()) };
     port.say(&Event::Machine(describe::machine(&job.accel, &job.emulator, &clock)?))?;

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook report` beside VMs that contend, under EEVDF and under `overbook host`: what it prints, and the snapshots.
-//! Then metrics are scraped, and a second scheduler takes over from the first.
+//! Then metrics are scraped, and a second scheduler takes over from the first. Or: beside some VMs, and then beside twice as
+//! many. Or `overbook evidence`.
 
 use super::kernel::serves_statistics;
 use super::ready;
 use crate::describe::scheduler_state;
 use crate::instrument::Clock;
-use crate::protocol::Event;
+use crate::protocol::{Event, View};
 use anyhow::{Context, Result, bail, ensure};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
 use std::fs;
@@ -26,20 +27,23 @@ const UNLOADED_BY_HAND: i32 = 3;
 ///
 /// # Errors
 /// KVM does not run the VMs, or a program of ours fails.
-pub fn run(clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
-    let mut vms = Vec::new();
-    for (nth, pattern) in [Pattern::Lock, Pattern::Ipi, Pattern::Compute].into_iter().enumerate() {
-        let memory = GuestMemory::create(&Load::new(pattern), VCPUS, nth as u64, clock.ns_per_turn, 1.0)?;
-        let config = VmConfig { name: pattern.name().into(), vcpus: VCPUS, ple: true, memory: memory.path() };
-        let mut vm = VmProcess::spawn(&config)?;
-        vm.go()?;
-        vms.push((vm, memory));
+pub fn run(view: View, clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
+    if view == View::Twice {
+        let _first = halting(clock)?;
+        report("3", say)?;
+        let _second = halting(clock)?;
+        return report("3", say);
+    }
+    let contending = [Pattern::Lock, Pattern::Ipi, Pattern::Compute];
+    let vms = start(&contending.map(|pattern| (pattern.name().into(), Load::new(pattern), VCPUS)), clock)?;
+    if view == View::Evidence {
+        return evidence(say);
     }
     let pids: Vec<i32> = vms.iter().map(|(vm, _)| vm.pid()).collect();
-    report(say)?;
+    report("4", say)?;
     ready::look("EEVDF", &pids, say)?;
     let mut first = Host::start(&["--metrics"])?;
-    report(say)?;
+    report("4", say)?;
     ready::look("overbook", &pids, say)?;
     say(Event::Log(format!("metrics: {} lines", metrics()?.lines().count())))?;
     // A newer version takes over.
@@ -57,6 +61,43 @@ pub fn run(clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()
     let status = second.0.wait()?;
     ensure!(status.code() == Some(UNLOADED_BY_HAND), "the scheduler ended with {status} after SysRq-S");
     say(Event::Log(format!("SysRq-S has unloaded the scheduler, which ended with {status}")))
+}
+
+/// Three VMs of two vCPUs that work for 1, 3 and 6 of 10 ms and halt for the rest.
+fn halting(clock: &Clock) -> Result<Vms> {
+    let of = |ms: u32| {
+        let (outside_us, halt_us) = (1000.0 * f64::from(ms), 1000.0 * f64::from(10 - ms));
+        (format!("works-{ms}"), Load { outside_us, halt_us, ..Load::new(Pattern::Compute) }, 2)
+    };
+    start(&[1, 3, 6].map(of), clock)
+}
+
+type Vms = Vec<(VmProcess, GuestMemory)>;
+
+fn start(loads: &[(String, Load, u32)], clock: &Clock) -> Result<Vms> {
+    let mut vms = Vec::new();
+    for (nth, (name, load, vcpus)) in loads.iter().enumerate() {
+        let memory = GuestMemory::create(load, *vcpus, nth as u64, clock.ns_per_turn, 1.0)?;
+        let config = VmConfig { name: name.clone(), vcpus: *vcpus, ple: true, memory: memory.path() };
+        let mut vm = VmProcess::spawn(&config)?;
+        vm.go()?;
+        vms.push((vm, memory));
+    }
+    // A guest takes a moment to come up.
+    sleep(Duration::from_millis(300));
+    Ok(vms)
+}
+
+/// What `overbook evidence` prints, and what it writes.
+fn evidence(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
+    const FILE: &str = "/run/evidence.json";
+    let arguments = ["evidence", "--seconds", "16", "--spin-gap-us", "250", "--output", FILE];
+    let output = Command::new("/proc/self/exe").args(arguments).output()?;
+    say(Event::Log(
+        [output.stderr, output.stdout].map(|text| String::from_utf8_lossy(&text).into_owned()).concat(),
+    ))?;
+    ensure!(output.status.success(), "`overbook evidence` failed: {}", output.status);
+    say(Event::Log(fs::read_to_string(FILE)?))
 }
 
 /// Work of every VM so far.
@@ -115,9 +156,11 @@ impl Drop for Host {
     }
 }
 
-fn report(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
+fn report(seconds: &str, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
+    // A recording of its own each time.
+    let _ = fs::remove_file(RECORDING);
     let output = Command::new("/proc/self/exe")
-        .args(["report", "--seconds", "4", "--spin-gap-us", "250", "--record", RECORDING])
+        .args(["report", "--seconds", seconds, "--spin-gap-us", "250", "--record", RECORDING])
         .output()?;
     if !output.status.success() {
         bail!("`overbook report` failed: {}", String::from_utf8_lossy(&output.stderr));

@@ -71,7 +71,18 @@ pub fn examples(page: &str) -> &'static [Example] {
         "overbook-report" => &[
             ("Watch this host for a minute", "sudo overbook report --seconds 60"),
             ("The same for programs", "sudo overbook report --seconds 60 --json"),
-            ("Keep what was seen, for overbook top", "sudo overbook report --record recording.jsonl"),
+            (
+                "Record a day, and say what ratio of vCPUs to CPUs this host stands",
+                "sudo overbook report --record day.jsonl --seconds 86400",
+            ),
+            (
+                "Say it again of the file, for a ready time of 10 %, as a page with plots",
+                "overbook report --from day.jsonl --ready 10 --html day.html",
+            ),
+        ],
+        "overbook-evidence" => &[
+            ("Ten minutes, with and without the scheduler", "sudo overbook evidence"),
+            ("Look only, for a minute", "sudo overbook evidence --as-it-is --seconds 60"),
         ],
         "overbook-bench" => &[(
             "Three VMs of four vCPUs, each with a lock, on this host's own KVM",
@@ -97,9 +108,10 @@ pub fn examples(page: &str) -> &'static [Example] {
         "overbook-lab-check" => &[("Check one's own scenario", "overbook lab check my.toml")],
         "overbook-lab-soak" => &[("Five rounds without kills", "overbook lab soak --rounds 5 --reloads 0")],
         "overbook-lab-guest" => &[("On a kernel of series 6.18", "overbook lab guest --kernel 6.18")],
-        "overbook-lab-observe" => {
-            &[("Make a recording to look at", "overbook lab observe --output recording.jsonl")]
-        }
+        "overbook-lab-observe" => &[
+            ("Make a recording to look at", "overbook lab observe --output recording.jsonl"),
+            ("Confirm what a recording says of how far a host can go", "overbook lab observe --what twice"),
+        ],
         "overbook-lab-kernels" => &[
             ("List them", "overbook lab kernels"),
             ("Fetch the newest of two series first", "overbook lab kernels --fetch 6.18 --fetch 7.2"),
@@ -134,6 +146,10 @@ pub fn examples(page: &str) -> &'static [Example] {
         "overbook-tunnel-agree" => {
             &[("The lab's figures beside the tunnel's", "overbook tunnel agree lab-results/lock-2to1.json")]
         }
+        "overbook-tunnel-replay" => &[(
+            "Run the load of a day, as it is and at the ratio that it is told",
+            "overbook tunnel replay day.jsonl",
+        )],
         "overbook-lab-compare" => &[(
             "Fail if two runs differ by more than one per cent",
             "overbook lab compare before/lock-2to1.json after/lock-2to1.json --within 1",
@@ -185,6 +201,12 @@ pub fn files(page: &str) -> Vec<File> {
         page if page.starts_with("overbook-lab") || page == "overbook-bench" => {
             ("/usr/share/doc/overbook/docs/lab.md", "How the lab measures, and what it cannot know.")
         }
+        "overbook-report" => {
+            ("/usr/share/doc/overbook/docs/how-far.md", "How far a host can go, and what that rests on.")
+        }
+        "overbook-evidence" => {
+            ("/usr/share/doc/overbook/docs/evidence.md", "What is in the file, and what is not.")
+        }
         _ => ("/usr/share/doc/overbook/docs/observe.md", "What the columns are."),
     };
     own.iter().copied().chain([document]).collect()
@@ -202,6 +224,8 @@ pub fn also(page: &str) -> &'static [&'static str] {
         "overbook-top" => &["overbook-report(1)", "overbook-host(1)"],
         "overbook-metrics" => &["overbook-top(1)", "overbook-report(1)", "overbook-host(1)"],
         "overbook-bench" => &["overbook-lab-run(1)"],
+        "overbook-evidence" => &["overbook-report(1)", "overbook-bench(1)", "overbook-host(1)"],
+        "overbook-tunnel-replay" => &["overbook-report(1)"],
         "overbook-lab-run" => &[
             "overbook-lab-check(1)",
             "overbook-lab-show(1)",

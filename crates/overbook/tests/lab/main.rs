@@ -173,6 +173,27 @@ fn nobody_waits_for_ever() {
     assert!(vm(&report, "patient", "least").work > 0, "it went first and did nothing");
 }
 
+/// A recording on a real kernel says what ratio stands at a ready time, and twice as many VMs confirm it.
+#[test]
+fn a_recording_says_how_far_and_the_lab_confirms_it() {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("recording.jsonl");
+    let mut command = overbook();
+    command.args(["lab", "observe", "--what", "twice", "--kernel", "6.18", "--output"]).arg(&file);
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    let said = text(&output);
+    let line = said.lines().find(|line| line.contains("that ratio is")).unwrap_or_else(|| panic!("{said}"));
+    let number = |what: &str| -> f64 {
+        let rest = line.split(what).nth(1).unwrap().trim_start();
+        rest.split([' ', ')']).next().unwrap().parse().unwrap()
+    };
+    let (had, told) = (number("at "), number("that ratio is "));
+    assert_eq!(had, 3.0, "{line}");
+    // EEVDF leaves CPUs idle beside vCPUs that wait, most of all near where all are busy (docs/how-far.md).
+    assert!((told / had - 1.0).abs() < 0.25, "{line}");
+}
+
 /// Oversubscribed and contended: spins, exits and yields.
 #[test]
 fn contention_is_seen_by_the_counters() {

@@ -1,0 +1,328 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Recordings: a line of JSON per snapshot, in a file that never grows beyond a limit.
+//!
+//! Counters of snapshots only grow, so leaving out a snapshot merges the two intervals beside it into one, exactly. When
+//! a file reaches its limit, every other snapshot goes, and from then on they are taken half as often: hours fit, ever
+//! coarser. Only what a VM did in the interval in which it ended is lost, and such an interval is longer then.
+//!
+//! A line is written at once, and the file is replaced as a whole when it is thinned: who is killed loses the interval
+//! that has not ended. One process writes to a file, by a lock. A file that has a recording already is continued: a
+//! second recording follows the first, and time starts anew in it.
+
+use crate::snapshot::Snapshot;
+use anyhow::{Context, Result, bail};
+use serde::Deserialize;
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io::{BufRead, BufReader, BufWriter, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+/// Bytes of the longest snapshot: some 200 for each of 256 k vCPUs.
+pub const LONGEST_LINE: u64 = 50 << 20;
+
+/// Time between two snapshots of a file that was never thinned.
+pub const STEP: Duration = Duration::from_secs(1);
+
+/// A file that snapshots are added to.
+pub struct Recorder {
+    path: PathBuf,
+    file: File,
+    /// No file but a pipe or a device: neither locked nor thinned.
+    stream: bool,
+    /// Bytes of the file, and what they may be.
+    bytes: u64,
+    limit: u64,
+    step: Duration,
+}
+
+/// What thinning needs to know of a line.
+#[derive(Deserialize)]
+struct Moment {
+    at_ns: u64,
+}
+
+fn moment(line: &[u8]) -> Option<u64> {
+    serde_json::from_slice::<Moment>(line).ok().map(|moment| moment.at_ns)
+}
+
+impl Recorder {
+    /// Opens a file to add to, of `limit` bytes at most; makes it if there is none.
+    ///
+    /// # Errors
+    /// It cannot be written, is no recording, or another process writes to it; one sentence.
+    pub fn open(path: &Path, limit: u64) -> Result<Recorder> {
+        let name = path.display();
+        let unwritable = || format!("cannot write the recording {name}");
+        let stream = fs::metadata(path).is_ok_and(|there| !there.is_file());
+        let mut options = OpenOptions::new();
+        let options = if stream { options.write(true) } else { options.read(true).write(true).create(true) };
+        let file = options.truncate(false).open(path).with_context(unwritable)?;
+        let path = if stream { path.into() } else { path.canonicalize().with_context(unwritable)? };
+        let mut recorder = Recorder { path, file, stream, bytes: 0, limit, step: STEP };
+        if !stream {
+            recorder.take().with_context(unwritable)?;
+            recorder.go_on().with_context(unwritable)?;
+        }
+        Ok(recorder)
+    }
+
+    /// Takes the lock.
+    fn take(&mut self) -> Result<()> {
+        match self.file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => bail!("another process writes to it"),
+            Err(TryLockError::Error(why)) => return Err(why.into()),
+        }
+        // It may have been replaced between opening and locking.
+        match fs::metadata(&self.path)
+            .is_ok_and(|there| there.ino() == self.file.metadata().map_or(0, |f| f.ino()))
+        {
+            true => Ok(()),
+            false => bail!("another process writes to it"),
+        }
+    }
+
+    /// Finds where to go on: behind the last whole line, as often as before.
+    fn go_on(&mut self) -> Result<()> {
+        let (mut whole, mut gaps, mut last) = (0, Vec::new(), None);
+        let mut reader = BufReader::new(&self.file);
+        let mut line = Vec::new();
+        loop {
+            line.clear();
+            let read = reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+            if !line.ends_with(b"\n") {
+                // Who was killed while he wrote leaves the beginning of a snapshot, and nothing else.
+                if whole == 0 && read > 0 && !line.starts_with(b"{\"at_ns\":") {
+                    bail!("it holds something else: name another file");
+                }
+                break;
+            }
+            let Some(at) = moment(&line) else { bail!("it holds something else: name another file") };
+            gaps.extend(last.filter(|before| *before < at).map(|before| (at - before) as f64 / 1e9));
+            last = Some(at);
+            whole += read as u64;
+        }
+        self.file.set_len(whole)?;
+        self.bytes = whole;
+        let usual = overbook_report::stats::median(&gaps);
+        while self.step.as_secs_f64() * 1.5 < usual {
+            self.step *= 2;
+        }
+        self.file.seek(SeekFrom::End(0))?;
+        Ok(())
+    }
+
+    /// Time from one snapshot to the next.
+    pub fn step(&self) -> Duration {
+        self.step
+    }
+
+    /// Adds a snapshot.
+    ///
+    /// # Errors
+    /// The disk is full, or the like. What was written before stays, and can be read.
+    pub fn add(&mut self, snapshot: &Snapshot) -> Result<()> {
+        let unwritable = || format!("cannot write the recording {}", self.path.display());
+        let mut line = serde_json::to_vec(snapshot)?;
+        line.push(b'\n');
+        self.file.write_all(&line).with_context(unwritable)?;
+        self.bytes += line.len() as u64;
+        if self.bytes > self.limit && !self.stream {
+            self.thin().with_context(|| format!("cannot thin the recording {}", self.path.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Leaves out every other snapshot. The first and the last of each recording stay.
+    fn thin(&mut self) -> Result<()> {
+        self.step *= 2;
+        // A little less than the step: no clock is that exact.
+        let least = self.step.as_nanos() as u64 * 3 / 4;
+        // Whoever is killed here leaves a file behind that the next one writes over.
+        let mut name = self.path.clone().into_os_string();
+        name.push(".part");
+        let part = PathBuf::from(name);
+        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&part)?;
+        let thinned = || -> Result<()> {
+            file.set_permissions(self.file.metadata()?.permissions())?;
+            file.lock()?;
+            let mut writer = BufWriter::new(&file);
+            let mut reader = BufReader::new(File::open(&self.path)?);
+            let (mut kept, mut before): (Option<u64>, Option<(u64, Vec<u8>)>) = (None, None);
+            loop {
+                let mut line = Vec::new();
+                reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+                let at = if line.is_empty() { None } else { moment(&line) };
+                // The last of a recording is known when the next one has begun.
+                if let Some((at_before, text)) = before.take() {
+                    let last = at.is_none_or(|at| at < at_before);
+                    let far = kept.is_none_or(|kept| at_before < kept || at_before - kept >= least);
+                    if far || last {
+                        writer.write_all(&text)?;
+                        kept = if last { None } else { Some(at_before) };
+                    }
+                }
+                let Some(at) = at else { break };
+                before = Some((at, line));
+            }
+            writer.flush()?;
+            Ok(())
+        }();
+        if let Err(why) = thinned {
+            let _ = fs::remove_file(&part);
+            return Err(why);
+        }
+        fs::rename(&part, &self.path)?;
+        self.file = file;
+        self.bytes = self.file.seek(SeekFrom::End(0))?;
+        Ok(())
+    }
+}
+
+/// Reads snapshots that were recorded, a line of JSON each. A last line that ends nowhere is what a process left that was
+/// killed; it is no part of the recording.
+///
+/// # Errors
+/// The file cannot be read, or a line is none; the message names it.
+pub fn read_lines(file: &Path) -> Result<Vec<Snapshot>> {
+    let unreadable = || format!("cannot read recording {}", file.display());
+    let mut reader = BufReader::new(File::open(file).with_context(unreadable)?);
+    let mut snapshots: Vec<Snapshot> = Vec::new();
+    loop {
+        // A device may have no line at all, and no end.
+        let mut line = String::new();
+        if reader.by_ref().take(LONGEST_LINE).read_line(&mut line).with_context(unreadable)? == 0 {
+            break;
+        }
+        match serde_json::from_str(&line) {
+            Ok(snapshot) => snapshots.push(snapshot),
+            Err(_) if !line.ends_with('\n') && !snapshots.is_empty() => break,
+            Err(why) => {
+                let place = format!("{}:{}", file.display(), snapshots.len() + 1);
+                return Err(why).with_context(|| format!("{place}: not a recorded snapshot"));
+            }
+        }
+    }
+    Ok(snapshots)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tempfile::TempDir;
+
+    fn at(seconds: f64) -> Snapshot {
+        Snapshot { at_ns: (seconds * 1e9) as u64, cpus: 4, scheduler: "EEVDF".into(), ..Snapshot::default() }
+    }
+
+    fn times(path: &Path) -> Vec<u64> {
+        read_lines(path).unwrap().iter().map(|s| s.at_ns / 1_000_000_000).collect()
+    }
+
+    fn place() -> (TempDir, PathBuf) {
+        let dir = TempDir::new().unwrap();
+        let path = dir.path().join("recording");
+        (dir, path)
+    }
+
+    #[test]
+    fn a_file_stays_within_its_limit_and_keeps_its_ends() {
+        let (dir, path) = place();
+        let limit = 4000;
+        let mut recorder = Recorder::open(&path, limit).unwrap();
+        let mut now = 0.0;
+        for _ in 0..400 {
+            recorder.add(&at(now)).unwrap();
+            assert!(fs::metadata(&path).unwrap().len() <= limit, "at {now}");
+            now += recorder.step().as_secs_f64();
+        }
+        let times = times(&path);
+        assert!(times.len() > 10 && times[0] == 0, "{times:?}");
+        assert_eq!(*times.last().unwrap(), (now - recorder.step().as_secs_f64()) as u64);
+        let step = recorder.step().as_secs();
+        assert!(step > 8, "{step}");
+        // All but the last are as far apart as they are taken now.
+        assert!(times.windows(2).rev().skip(1).all(|pair| pair[1] - pair[0] >= step / 2), "{times:?}");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "nothing else is left");
+    }
+
+    #[test]
+    fn what_is_left_out_merges_intervals_exactly() {
+        use crate::snapshot::{VcpuCounters, VmCounters};
+        use crate::window::Window;
+        let (_dir, path) = place();
+        let snapshot = |n: u64| {
+            let run_ns = n * n * 1_000_000;
+            let vcpu = VcpuCounters { tid: 8, run_ns, wait_ns: run_ns / 2, ..VcpuCounters::default() };
+            let vm = VmCounters { name: "a".into(), vcpus: [(0, vcpu)].into(), ..VmCounters::default() };
+            Snapshot { vms: [(7, vm)].into(), ..at(n as f64) }
+        };
+        let mut recorder = Recorder::open(&path, 2000).unwrap();
+        (0..30).for_each(|n| recorder.add(&snapshot(n)).unwrap());
+        let kept = read_lines(&path).unwrap();
+        let sum = |from: &[Snapshot]| -> f64 {
+            let windows = from.windows(2).map(|pair| Window::between(&pair[0], &pair[1]));
+            windows.map(|window| window.seconds * window.vms[0].run).sum()
+        };
+        let all: Vec<Snapshot> = (0..30).map(snapshot).collect();
+        assert!(kept.len() < 15 && (sum(&kept) - sum(&all)).abs() < 1e-9, "{} {}", sum(&kept), sum(&all));
+    }
+
+    #[test]
+    fn who_is_killed_loses_one_interval() {
+        let (_dir, path) = place();
+        let mut recorder = Recorder::open(&path, 1 << 20).unwrap();
+        (0..3).for_each(|n| recorder.add(&at(f64::from(n))).unwrap());
+        drop(recorder);
+        let whole = fs::read(&path).unwrap();
+        for torn in [1, 10, 40] {
+            fs::write(&path, &whole[..whole.len() - torn]).unwrap();
+            assert_eq!(times(&path).len(), if torn == 1 { 3 } else { 2 }, "{torn}");
+            // And who goes on writes behind what is whole.
+            let mut recorder = Recorder::open(&path, 1 << 20).unwrap();
+            recorder.add(&at(0.0)).unwrap();
+            assert_eq!(times(&path), [0, 1, 0], "{torn}");
+        }
+    }
+
+    #[test]
+    fn a_second_recording_follows_the_first_and_both_are_thinned() {
+        let (_dir, path) = place();
+        for _ in 0..2 {
+            let mut recorder = Recorder::open(&path, 2000).unwrap();
+            let mut now = 0;
+            while now < 64 {
+                recorder.add(&at(now as f64)).unwrap();
+                now += recorder.step().as_secs();
+            }
+        }
+        let times = times(&path);
+        assert_eq!(times.iter().filter(|t| **t == 0).count(), 2, "{times:?}");
+        // It goes on as coarse as it was left.
+        assert!(Recorder::open(&path, 2000).unwrap().step() > STEP, "{times:?}");
+    }
+
+    #[test]
+    fn two_cannot_write_to_one_file_and_no_other_file_is_touched() {
+        let (dir, path) = place();
+        let mut first = Recorder::open(&path, 500).unwrap();
+        let refused = |path: &Path| format!("{:#}", Recorder::open(path, 500).err().unwrap());
+        assert!(refused(&path).contains("another process writes to it"), "{}", refused(&path));
+        (0..20).for_each(|n| first.add(&at(f64::from(n))).unwrap());
+        assert!(refused(&path).contains("another process writes to it"), "also when it was replaced");
+        let other = dir.path().join("other");
+        for text in ["root:x:0\n", "no line", "{}\n"] {
+            fs::write(&other, text).unwrap();
+            assert!(refused(&other).contains("it holds something else"), "{text}");
+            assert_eq!(fs::read_to_string(&other).unwrap(), text);
+        }
+    }
+
+    #[test]
+    fn a_full_disk_is_one_sentence() {
+        let mut recorder = Recorder::open(Path::new("/dev/full"), 1000).unwrap();
+        let said = format!("{:#}", recorder.add(&at(0.0)).unwrap_err());
+        assert!(said.starts_with("cannot write the recording /dev/full: No space left"), "{said}");
+    }
+}
