@@ -6,6 +6,7 @@
 
 mod deb;
 mod fresh;
+mod kernel;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
