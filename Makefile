@@ -9,8 +9,9 @@ RESULTS ?= lab-results
 LAB_SCENARIOS := lock-2to1 ipi-2to1 compute-2to1 linux-2to1
 C_FILES := $(shell git ls-files '*.c' '*.h')
 
-# Kernels that ring 2 boots: a series, or the newest that qualifies. Which of its tests: all, or those named.
-KERNELS ?= 6.18 newest
+# Kernels that ring 2 boots: a series, the newest that qualifies, the one with this project's patches. Which of its tests: all, or
+# those named.
+KERNELS ?= 6.18 newest patched
 TESTS ?=
 
 .PHONY: all build clean deb format fresh fresh-quick kernel lab lint ring1 ring2 setup test
@@ -31,7 +32,7 @@ lab: build
 
 ## The kernel with this project's patches, for the lab: docs/kernel.md.
 kernel: build
-	$(OVERBOOK) lab kernels --build
+	$(OVERBOOK) lab kernels --fetch patched
 
 ## Linters and both rings of tests.
 test: lint ring1 ring2

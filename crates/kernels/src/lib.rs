@@ -26,6 +26,7 @@ mod watched;
 
 use anyhow::{Context, Result, bail};
 use deb_version::compare_versions;
+use patched::Patches;
 use std::collections::HashSet;
 use std::fmt;
 use std::fs::File;
@@ -130,8 +131,10 @@ fn find(want: &Want, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> 
             Err(why) => log::debug!("the running kernel {} will not do: {why}", kernel.release),
         }
     }
+    if let Some(patches) = want.series.as_deref().and_then(Patches::named) {
+        return patched::find(patches?, cache, say);
+    }
     let series: Vec<&str> = match &want.series {
-        Some(one) if one == patched::PATCHED => return patched::find(cache, say),
         Some(one) => vec![one],
         None => SERIES.to_vec(),
     };

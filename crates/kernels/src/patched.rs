@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! A kernel with this project's series (the folder `kernel/`): Debian's source and configuration, trimmed for the lab,
-//! built and kept in the cache. docs/kernel.md says what the patches do.
+//! A kernel with this project's series (the folder `kernel/`), or with the first patches of it: Debian's source,
+//! configured for the lab, built and kept in the cache. docs/kernel.md says what the patches do.
 
 use crate::watched::{output, output_watched};
 use crate::{Cache, Kernel, Want, apt, cache, resolve};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::process::Command;
 
-/// Stands for the kernel with the series, wherever a series of kernels is named.
+/// Stands for the kernel with the series, wherever a series of kernels is named; `patched-0` to `patched-13` for one
+/// with so many of its patches.
 pub const PATCHED: &str = "patched";
 
 /// The series of kernels that the patches are for.
@@ -19,7 +20,7 @@ const BASE: &str = "6.18";
 /// Joins the name of the release.
 const SUFFIX: &str = "-overbook";
 
-/// What is built beside what Debian builds in, and what is not.
+/// What the kernel has beside what its architecture insists on.
 const CONFIG: &str = include_str!("../../../kernel/config");
 
 /// The patches, in their order.
@@ -53,11 +54,55 @@ const HEADERS: [(&str, &str); 10] = [
     ("published/ratelimit.h", include_str!("../../../policy/published/ratelimit.h")),
 ];
 
-/// Changes with the patches, the headers and the configuration, and with Debian's kernel.
-fn key(base: &Kernel) -> String {
-    let mut hasher = DefaultHasher::new();
-    (PATCHES, HEADERS, CONFIG, &base.release, &base.origin).hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+/// How many of the patches a kernel has: all, or the first so many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Patches(usize);
+
+impl Patches {
+    /// The whole series.
+    pub const ALL: Patches = Patches(PATCHES.len());
+
+    /// The first `count`.
+    ///
+    /// # Errors
+    /// There are not so many.
+    pub fn first(count: usize) -> Result<Patches> {
+        ensure!(count <= PATCHES.len(), "the series has {} patches: ask for 0 to {0}", PATCHES.len());
+        Ok(Patches(count))
+    }
+
+    /// What `patched`, or `patched-3`, stands for; `None` for the name of another kernel.
+    pub fn named(name: &str) -> Option<Result<Patches>> {
+        match name.strip_prefix(PATCHED)? {
+            "" => Some(Ok(Patches::ALL)),
+            rest => Some(Patches::first(rest.strip_prefix('-')?.parse().ok()?)),
+        }
+    }
+
+    /// Lines of the configuration, without the options that only patches behind these bring.
+    fn options(self) -> impl Iterator<Item = &'static str> {
+        let later = &PATCHES[self.0..];
+        let brings =
+            |option: &str| later.iter().any(|(_, patch)| patch.contains(&format!("\n+config {option}\n")));
+        CONFIG.lines().filter(move |line| {
+            match line.strip_prefix("CONFIG_").and_then(|l| l.split_once('=')) {
+                Some((option, _)) => !brings(option),
+                None => false,
+            }
+        })
+    }
+
+    /// Changes with the patches, the headers and the configuration, and with Debian's kernel.
+    fn key(self, base: &Kernel) -> String {
+        let mut hasher = DefaultHasher::new();
+        (&PATCHES[..self.0], HEADERS, CONFIG, &base.release, &base.origin).hash(&mut hasher);
+        format!("{:016x}", hasher.finish())
+    }
+
+    /// The kernel, if the cache has it.
+    fn built(self, cache: &Cache, base: &Kernel) -> Option<Kernel> {
+        cache.kernel_in(cache::PATCHED, &self.key(base), &release(base))
+    }
 }
 
 /// `6.18.15-overbook` of 6.18.15+deb13-cloud-amd64.
@@ -66,76 +111,96 @@ fn release(base: &Kernel) -> String {
     version.to_string() + SUFFIX
 }
 
-/// The kernel of these patches in the cache.
+/// The kernel with these patches in the cache.
 ///
 /// # Errors
 /// It was not built, or Debian's kernel that it is made of cannot be had.
-pub fn find(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+pub fn find(patches: Patches, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
     let base = base(cache, say)?;
-    built(cache, &base).context(
-        "the kernel with the project's patches was not built: `overbook lab kernels --build` does it",
-    )
+    patches.built(cache, &base).with_context(|| {
+        let name = if patches == Patches::ALL { PATCHED.into() } else { format!("{PATCHED}-{}", patches.0) };
+        format!("the kernel with the project's patches was not built: `overbook lab kernels --fetch {name}` does it")
+    })
 }
 
-/// Whether it was built, without the network.
+/// Whether the one with all was built, without the network.
 pub fn built_already(cache: &Cache) -> Option<Kernel> {
     let bases = cache.kernels().into_iter().filter(|kernel| crate::matches(&kernel.release, BASE));
-    bases.filter_map(|base| built(cache, &base)).next()
+    bases.filter_map(|base| Patches::ALL.built(cache, &base)).next()
 }
 
 fn base(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
     resolve(&Want { series: Some(BASE.into()), ..Want::default() }, cache, say)
 }
 
-fn built(cache: &Cache, base: &Kernel) -> Option<Kernel> {
-    cache.kernel_in(cache::PATCHED, &key(base), &release(base))
-}
-
-/// Builds the kernel unless the cache has it.
+/// Builds the kernels with so many patches each, but for those that the cache has: one after the other, in one source.
 ///
 /// # Errors
 /// The source cannot be had, a tool is missing, a patch does not apply, or the disk is full.
-pub fn build(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+pub fn build(wanted: &[Patches], cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
+    if wanted.is_empty() {
+        return Ok(());
+    }
     let base = base(cache, say)?;
     let _lock = cache.lock_part(cache::PATCHED, say)?;
-    if built(cache, &base).is_none() {
-        let shop = cache.workshop_in(cache::PATCHED)?;
+    let mut missing: Vec<Patches> =
+        wanted.iter().copied().filter(|patches| patches.built(cache, &base).is_none()).collect();
+    missing.sort();
+    missing.dedup();
+    if missing.is_empty() {
+        return Ok(());
+    }
+    let shop = cache.workshop_in(cache::PATCHED)?;
+    let source = shop.path().join("source");
+    unpack(cache, &base, &source, say)?;
+    let mut there = 0;
+    for patches in missing {
         let done = cache.workshop_in(cache::PATCHED)?;
-        make(cache, &base, shop.path(), done.path(), say)?;
-        fs::rename(done.keep(), cache.dir().join(cache::PATCHED).join(key(&base)))
+        for (name, patch) in &PATCHES[there..patches.0] {
+            let file = shop.path().join(format!("{name}.patch"));
+            fs::write(&file, patch).context(FULL)?;
+            output(Command::new("patch").args(["-p1", "-s", "-d"]).arg(&source).arg("-i").arg(&file))
+                .with_context(|| format!("the patch {name} does not apply to {}", base.release))?;
+        }
+        there = patches.0;
+        configure(patches, &source)?;
+        compile(&source, say)?;
+        install(&base, &source, done.path())?;
+        fs::rename(done.keep(), cache.dir().join(cache::PATCHED).join(patches.key(&base)))
             .context("cannot move the kernel into the cache")?;
     }
-    built(cache, &base).context("the kernel has vanished from the cache: build it again")
+    Ok(())
 }
 
-/// Fetches, patches, configures and builds in an empty folder, and installs into another.
-fn make(cache: &Cache, base: &Kernel, shop: &Path, done: &Path, say: &mut dyn FnMut(&str)) -> Result<()> {
-    let source = shop.join("source");
-    fs::create_dir(&source).context(FULL)?;
-    fetch(cache, base, shop, say)?;
+/// Debian's source in a folder of the caller's, without a patch, but with the headers that the patches include.
+///
+/// # Errors
+/// The folder is there, the source cannot be had, or the disk is full.
+pub fn source(to: &Path, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let base = base(cache, say)?;
+    let _lock = cache.lock_part(cache::PATCHED, say)?;
+    unpack(cache, &base, to, say)
+}
+
+/// Fetches, and unpacks into a new folder. The caller holds the lock.
+fn unpack(cache: &Cache, base: &Kernel, source: &Path, say: &mut dyn FnMut(&str)) -> Result<()> {
+    fs::create_dir(source).with_context(|| format!("cannot make the folder {}", source.display()))?;
+    let shop = cache.workshop_in(cache::PATCHED)?;
+    fetch(cache, base, shop.path(), say)?;
     say("unpacking Linux");
-    for file in fs::read_dir(shop)?.flatten().map(|entry| entry.path()) {
+    for file in fs::read_dir(shop.path())?.flatten().map(|entry| entry.path()) {
         if file.file_name().is_some_and(|name| name.to_string_lossy().contains(".orig.tar.")) {
             let mut unpack = Command::new("tar");
-            unpack.arg("-C").arg(&source).args(["--strip-components=1", "-xf"]).arg(&file);
+            unpack.arg("-C").arg(source).args(["--strip-components=1", "-xf"]).arg(&file);
             output_watched(&mut unpack, &mut |seconds| say(&format!("unpacking Linux ({seconds} s)")))?;
-            fs::remove_file(file)?;
         }
     }
     for (name, header) in HEADERS {
         let path = source.join("include/overbook").join(name);
-        fs::create_dir_all(path.parent().unwrap_or(&source)).context(FULL)?;
+        fs::create_dir_all(path.parent().unwrap_or(source)).context(FULL)?;
         fs::write(path, header).context(FULL)?;
     }
-    for (name, patch) in PATCHES {
-        let file = shop.join(format!("{name}.patch"));
-        fs::write(&file, patch).context(FULL)?;
-        output(Command::new("patch").args(["-p1", "-s", "-d"]).arg(&source).arg("-i").arg(&file))
-            .with_context(|| format!("the patch {name} does not apply to {}", base.release))?;
-    }
-    configure(base, &source)?;
-    compile(&source, say)?;
-    install(base, &source, done)
+    Ok(())
 }
 
 const FULL: &str = "cannot write to the cache: is the disk full?";
@@ -151,15 +216,16 @@ fn fetch(cache: &Cache, base: &Kernel, shop: &Path, say: &mut dyn FnMut(&str)) -
     apt::source(cache, suite, &format!("linux={version}"), &[], shop, say)
 }
 
-/// What Debian builds in, nothing of what it builds as modules, and [`CONFIG`].
-fn configure(base: &Kernel, source: &Path) -> Result<()> {
-    let theirs = base.config.as_ref().context("Debian's kernel came without its configuration")?;
-    let theirs = fs::read_to_string(theirs).context("cannot read the configuration of Debian's kernel")?;
-    let lines = theirs.lines().filter(|line| !line.ends_with("=m"));
-    let mut wanted: String = lines.flat_map(|line| [line, "\n"]).collect();
-    wanted += CONFIG;
-    fs::write(source.join(".config"), wanted).context(FULL)?;
-    output(kbuild(source).arg("olddefconfig")).map(drop).context("the kernel cannot be configured")
+/// [`CONFIG`] and no more, all of it.
+fn configure(patches: Patches, source: &Path) -> Result<()> {
+    let wanted = source.join("overbook.config");
+    let options: String = patches.options().flat_map(|line| [line, "\n"]).collect();
+    fs::write(&wanted, options).context(FULL)?;
+    output(kbuild(source).env("KCONFIG_ALLCONFIG", &wanted).arg("allnoconfig"))
+        .context("the kernel cannot be configured")?;
+    let made = fs::read_to_string(source.join(".config")).context("the kernel was not configured")?;
+    let lost = patches.options().find(|option| !made.lines().any(|line| line == *option));
+    lost.map_or(Ok(()), |option| bail!("this source does not take {option}: mend kernel/config"))
 }
 
 fn kbuild(source: &Path) -> Command {
@@ -180,7 +246,7 @@ fn compile(source: &Path, say: &mut dyn FnMut(&str)) -> Result<()> {
     say("building the kernel");
     output_watched(&mut make, &mut |seconds| {
         if seconds.is_multiple_of(15) {
-            say(&format!("building the kernel: {} min {} s of some 10 min", seconds / 60, seconds % 60));
+            say(&format!("building the kernel: {} min {} s of some 6 min", seconds / 60, seconds % 60));
         }
     })
     .map(drop)
@@ -254,18 +320,42 @@ mod tests {
         assert_eq!(release(&base), "6.18.15-overbook");
         let dir = tempfile::tempdir().unwrap();
         let cache = Cache::open(dir.path()).unwrap();
-        assert_eq!(built(&cache, &base), None);
-        let home = dir.path().join(cache::PATCHED).join(key(&base));
+        let built = |patches: Patches| patches.built(&cache, &base).map(|kernel| kernel.release);
+        assert_eq!(built(Patches::ALL), None);
+        let home = dir.path().join(cache::PATCHED).join(Patches::ALL.key(&base));
         let modules = home.join("usr/lib/modules/6.18.15-overbook");
         fs::create_dir_all(&modules).unwrap();
-        assert_eq!(built(&cache, &base), None, "a folder alone is no kernel");
+        assert_eq!(built(Patches::ALL), None, "a folder alone is no kernel");
         fs::create_dir(home.join("boot")).unwrap();
         for file in
             ["boot/vmlinuz-6.18.15-overbook", "usr/lib/modules/6.18.15-overbook/modules.dep", "origin"]
         {
             fs::write(home.join(file), "x").unwrap();
         }
-        assert_eq!(built(&cache, &base).unwrap().release, "6.18.15-overbook");
-        assert_ne!(key(&base), key(&Kernel { origin: "Debian sid 6.18.15-2".into(), ..base.clone() }));
+        assert_eq!(built(Patches::ALL).as_deref(), Some("6.18.15-overbook"));
+        assert_eq!(built(Patches(12)), None, "another number of patches makes another kernel");
+        let other = Kernel { origin: "Debian sid 6.18.15-2".into(), ..base.clone() };
+        assert_ne!(Patches::ALL.key(&base), Patches::ALL.key(&other));
+    }
+
+    #[test]
+    fn a_name_says_how_many_patches() {
+        let named = |name| Patches::named(name).map(|patches| patches.map_err(|e| e.to_string()));
+        assert_eq!(named("patched"), Some(Ok(Patches(13))));
+        assert_eq!(named("patched-0"), Some(Ok(Patches(0))));
+        assert_eq!(named("patched-14"), Some(Err("the series has 13 patches: ask for 0 to 13".into())));
+        assert_eq!(named("patched-x"), None);
+        assert_eq!(named("6.18"), None);
+    }
+
+    #[test]
+    fn options_come_with_their_patches() {
+        let has = |count: usize, option: &str| Patches(count).options().any(|line| line == option);
+        assert!(has(13, "CONFIG_STEAL_GOVERNOR=y") && has(12, "CONFIG_STEAL_GOVERNOR=y"));
+        assert!(!has(11, "CONFIG_STEAL_GOVERNOR=y") && has(11, "CONFIG_PREFERRED_CPU=y"));
+        assert!(!has(0, "CONFIG_PREFERRED_CPU=y") && has(0, "CONFIG_SCHED_CLASS_EXT=y"));
+        let all: Vec<&str> = Patches::ALL.options().collect();
+        let distinct: std::collections::HashSet<&str> = all.iter().copied().collect();
+        assert_eq!(all.len(), distinct.len(), "an option stands twice in kernel/config");
     }
 }

@@ -224,6 +224,9 @@ pub struct Variant {
     /// Switches of the kernel series, by name ([`crate::switches`]); the kernel that is booted must have them.
     #[serde(default)]
     pub kernel: BTreeMap<String, u64>,
+    /// CPUs that the kernel series prefers, chosen by hand (`0-1`): some of the machine's and not all.
+    #[serde(default)]
+    pub preferred: Option<String>,
     /// EEVDF's base slice in µs before dilation; the kernel's own if absent.
     #[serde(default)]
     pub base_slice_us: Option<f64>,

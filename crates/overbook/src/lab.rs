@@ -53,12 +53,16 @@ pub enum Lab {
     Observe(ObserveArgs),
     /// List kernels: which there are, and why others will not do
     Kernels {
-        /// Fetch a kernel first, of a series (6.18) or the newest that will do (newest); may be repeated
+        /// Fetch a kernel first, of a series (6.18) or the newest that will do (newest), or build one with this project's
+        /// patches (patched), or with the first N of them (patched-N); may be repeated
         #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
-        /// Build the one with this project's patches (`--kernel patched`) first, unless it was; some ten minutes
+        /// The same as `--fetch patched`
         #[arg(long)]
         build: bool,
+        /// Only unpack its source into a new folder, without the patches, for work on them
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["fetch", "build"])]
+        source: Option<PathBuf>,
     },
     /// Say which emulator is used, and why
     Emulator {
@@ -321,7 +325,8 @@ impl Lab {
             Lab::Guest(guest) => guest.run(),
             Lab::Observe(observe) => observe.run(),
             Lab::Check { scenarios } => check(&scenarios),
-            Lab::Kernels { fetch, build } => machines::kernels(&fetch, build),
+            Lab::Kernels { source: Some(dir), .. } => machines::kernel_source(&dir),
+            Lab::Kernels { fetch, build, .. } => machines::kernels(&fetch, build),
             Lab::Emulator { build } => machines::emulator(build),
             Lab::Rivals { build, names } => machines::rivals(build, &names),
             Lab::Show { reports, markdown: as_markdown } => show_again(&reports, as_markdown, verbose),

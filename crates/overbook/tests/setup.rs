@@ -9,8 +9,8 @@ use std::process::Command;
 use tempfile::TempDir;
 
 /// Of Debian's essential packages, and of those that every installation has (apt, mawk, mount).
-const ESSENTIAL: &str = "apt-cache apt-config apt-get awk bash cat chmod chroot cp cut date df dirname dpkg dpkg-query du env find flock getconf \
-    grep gzip head id install ln ls mkdir mknod mktemp mount mv nproc realpath rm sed seq setpriv setsid sh sleep sort stat tail tar \
+const ESSENTIAL: &str = "apt-cache apt-config apt-get awk bash cat chmod chroot comm cp cut date df dirname dpkg dpkg-query du env find flock getconf \
+    grep gzip head id install ln ls mkdir mknod mktemp mount mv nproc perl realpath rm sed seq setpriv setsid sh sleep sort stat tail tar \
     tee timeout touch tr true umount uname unshare wc xargs";
 
 /// What a shell knows itself.

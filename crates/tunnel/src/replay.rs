@@ -42,7 +42,8 @@ impl Load {
         sorted.sort_by(|a, b| a.iter().sum::<f64>().total_cmp(&b.iter().sum()));
         let n = sorted.len();
         let wanted = ((times * n as f64).round() as usize).max(1);
-        let (whole, more) = if n == 0 { (0, 0) } else { (wanted / n, wanted % n) };
+        let whole = wanted.checked_div(n).unwrap_or_default();
+        let more = wanted.checked_rem(n).unwrap_or_default();
         let every = sorted.iter().cycle().take(whole * n);
         let spread = (0..more).map(|i| &sorted[((i as f64 + 0.5) * n as f64 / more as f64) as usize]);
         let vms: Vec<Vec<f64>> = every.chain(spread).map(|vm| vm.to_vec()).collect();

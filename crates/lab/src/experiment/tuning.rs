@@ -8,6 +8,8 @@ use std::fs;
 
 const FEATURES: &str = "/sys/kernel/debug/sched/features";
 const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
+/// Of the kernel series: an empty list ends the choice.
+const PREFERRED: &str = "/sys/devices/system/cpu/preferred";
 
 /// Puts the knobs back when dropped.
 #[derive(Default)]
@@ -59,6 +61,12 @@ pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<
         fs::write(switch.file, value.to_string())
             .with_context(|| format!("the kernel refuses {value} for {}", switch.name))?;
         tuning.undo.push((switch.file, own));
+    }
+    if let Some(list) = &variant.preferred {
+        fs::write(PREFERRED, list).with_context(|| {
+            format!("this kernel does not take {list} as its preferred CPUs: `--kernel patched` boots one that does")
+        })?;
+        tuning.undo.push((PREFERRED, "\n".into()));
     }
     Ok(tuning)
 }

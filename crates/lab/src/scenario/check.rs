@@ -2,6 +2,7 @@
 //! What makes a scenario wrong, and where in its file that stands.
 
 use super::{Cgroups, Placement, Scenario, Variant, Vm};
+use crate::describe::parse_cpus;
 use crate::switches::{self, SWITCHES};
 use overbook_vmm::Pattern;
 
@@ -179,6 +180,9 @@ impl Scenario {
         for (name, value) in &variant.kernel {
             check_switch(name, *value).map_err(|what| (vec![Key::Name("kernel")], what))?;
         }
+        if let Some(list) = &variant.preferred {
+            check_preferred(list, self.host.cpus).map_err(|what| (vec![Key::Name("preferred")], what))?;
+        }
         Ok(())
     }
 
@@ -250,6 +254,20 @@ fn check_switch(name: &str, value: u64) -> Result<(), String> {
     };
     if value > switch.most {
         return Err(format!("{name} is {value}: use 0 to {}", switch.most));
+    }
+    Ok(())
+}
+
+/// The kernel takes a list of preferred CPUs only if it leaves some out.
+fn check_preferred(list: &str, cpus: u32) -> Result<(), String> {
+    let chosen = parse_cpus(list).unwrap_or_default();
+    if chosen.is_empty()
+        || (0..cpus).all(|cpu| chosen.contains(&cpu))
+        || chosen.iter().any(|cpu| *cpu >= cpus)
+    {
+        return Err(format!(
+            "{list:?} does not name some of the {cpus} CPUs and leave others out: write \"0-1\""
+        ));
     }
     Ok(())
 }
@@ -387,6 +405,14 @@ mod tests {
             (
                 format!("{GOOD}[[variant]]\nname = \"a\"\nfeatures = [\"next_buddy\"]\n"),
                 "x.toml:10: \"next_buddy\" is no scheduler feature: /sys/kernel/debug",
+            ),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\npreferred = \"0-3\"\n"),
+                "x.toml:10: \"0-3\" does not name some of the 4 CPUs and leave others out",
+            ),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\npreferred = \"\"\n"),
+                "x.toml:10: \"\" does not name some of the 4 CPUs",
             ),
         ];
         for (text, expected) in cases {

@@ -3,26 +3,30 @@
 
 use anyhow::Result;
 use overbook_host::output::{Stdout, note};
-use overbook_kernels::patched;
+use overbook_kernels::patched::{self, Patches};
 use overbook_kernels::rivals::{self, RIVALS};
 use overbook_kernels::{Cache, Emulator, Want};
 use overbook_report::table;
 use std::io::Write;
+use std::path::Path;
 
-/// Lists kernels, after those of some series were fetched, and the one with the project's patches was built.
+/// Lists kernels, after those of some series were fetched; those with the project's patches are built.
 pub fn kernels(fetch: &[String], build: bool) -> Result<()> {
     let cache = Cache::open_default()?;
     let mut say = |text: &str| note(text);
     let mut failure = None;
+    let mut patched: Vec<Patches> = build.then_some(Patches::ALL).into_iter().collect();
     for series in fetch {
+        if let Some(patches) = Patches::named(series) {
+            patched.push(patches?);
+            continue;
+        }
         let want = Want { series: Some(series.clone()), ..Want::default() };
         if let Err(e) = overbook_kernels::resolve(&want, &cache, &mut say) {
             failure = Some(e);
         }
     }
-    if build {
-        patched::build(&cache, &mut say)?;
-    }
+    patched::build(&patched, &cache, &mut say)?;
     let rows = overbook_kernels::list(&cache, &mut say)?.into_iter().map(|row| {
         let verdict = match row.verdict {
             Some(Ok(facts)) => format!("ok ({} Hz)", facts.hz),
@@ -33,6 +37,11 @@ pub fn kernels(fetch: &[String], build: bool) -> Result<()> {
     });
     writeln!(Stdout, "{}", table::plain(&["kernel", "origin", "suitable"], 3, rows))?;
     failure.map_or(Ok(()), Err)
+}
+
+/// Unpacks the source of the kernel that the project's patches are for.
+pub fn kernel_source(to: &Path) -> Result<()> {
+    patched::source(to, &Cache::open_default()?, &mut |text| note(text))
 }
 
 /// Says which emulator is used, after it was built if that is wanted.

@@ -6,6 +6,7 @@
 
 mod deb;
 mod fresh;
+mod kernel;
 mod ready;
 
 use nix::sys::signal::{Signal, kill};

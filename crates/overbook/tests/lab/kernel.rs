@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The kernel series (`kernel/`): every switch does what it says, and nothing while it is off.
+
+use super::{run, vm, write};
+use overbook_report::schema::Report;
+use overbook_report::summary;
+use std::collections::BTreeSet;
+use tempfile::TempDir;
+
+/// What directed yields do on any kernel; all else is counted by a mechanism that has a switch.
+const ALWAYS: [&str; 2] = ["kernel: calls", "kernel: remote"];
+
+/// A variant, the switches that it sets, and what must then be counted. Nothing else may be, but for `ALWAYS`.
+const VARIANTS: [(&str, &str, &[&str]); 13] = [
+    ("off", "", &[]),
+    ("debooster", "vcpu_debooster_enabled = 1", &["deboosted"]),
+    ("debooster-mended", "vcpu_debooster_enabled = 2", &["deboosted"]),
+    ("credit", "yield_to_lag_credit = 1", &["credited", "unprotected"]),
+    ("credit-common", "yield_to_lag_credit = 2", &["credited", "unprotected"]),
+    ("proportional", "yield_to_proportional = 1", &["proportional"]),
+    ("strict", "yield_to_strict = 1", &["strict"]),
+    ("pull", "yield_to_pull = 1", &["pulled"]),
+    ("tracking", "ipi_tracking_enabled = 1", &["ipi_tracked", "directed_yield_receiver"]),
+    ("tracking-vectors", "ipi_tracking_enabled = 2", &["ipi_tracked", "directed_yield_receiver"]),
+    ("relaxed", "enable_relaxed_boost = 1", &["directed_yield_relaxed"]),
+    ("ple-kvm", "ple_kvm = 1", &["directed_yield_ple_kvm"]),
+    ("off-again", "", &[]),
+];
+
+/// What was counted in a variant, of all that the series counts.
+fn counted(report: &Report, variant: &str) -> BTreeSet<String> {
+    let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
+    let kernel = run.extra.iter().filter(|(name, _)| name.starts_with("kernel: "));
+    let counts: Vec<(&String, f64)> = kernel.map(|(name, count)| (name, *count)).collect();
+    assert_eq!(counts.len(), 12, "{variant}: the series counts {counts:?}");
+    assert!(run.extra[ALWAYS[0]] > 0.0, "{variant}: nobody yielded to anybody");
+    let risen = counts.into_iter().filter(|(name, count)| *count > 0.0 && !ALWAYS.contains(&name.as_str()));
+    risen.map(|(name, _)| name.trim_start_matches("kernel: ").to_string()).collect()
+}
+
+/// Two VMs that contend for locks and two that wait for answers, each in a group of its own, on two CPUs.
+#[test]
+fn every_switch_of_the_kernel_series_does_what_it_says() {
+    let dir = TempDir::new().unwrap();
+    let mut body = "[host]\ncpus = 2\n[layout]\ncgroups = \"per-vm\"\n\
+        [measure]\nseconds = 0.3\nsettle_seconds = 0.02\nrepetitions = 1\nbound = false\n\
+        [[vm]]\nname = \"lock\"\ncount = 2\nvcpus = 4\npattern = \"lock\"\n\
+        [[vm]]\nname = \"user\"\nvcpus = 4\npattern = \"user-receiver\"\n\
+        [[vm]]\nname = \"halted\"\nvcpus = 4\npattern = \"halted-receiver\"\n"
+        .to_string();
+    for (name, switches, _) in VARIANTS {
+        body += &format!("[[variant]]\nname = \"{name}\"\nkernel = {{ {switches} }}\n");
+    }
+    let report = run(&write(&dir, "switches.toml", &body), &["--kernel", "patched"]);
+    assert!(report.machine.kernel.ends_with("-overbook"), "{}", report.machine.kernel);
+    assert_eq!(summary::failed(&report), Vec::<String>::new());
+    for (name, _, expected) in VARIANTS {
+        let expected: BTreeSet<String> = expected.iter().map(ToString::to_string).collect();
+        assert_eq!(counted(&report, name), expected, "{name}");
+    }
+}
+
+/// Tasks leave CPUs that are not preferred, and come back when all are.
+#[test]
+fn tasks_keep_to_preferred_cpus() {
+    let dir = TempDir::new().unwrap();
+    let body = "[host]\ncpus = 4\n[measure]\nseconds = 0.3\nsettle_seconds = 0.1\nrepetitions = 1\nbound = false\n\
+        [guest]\nload = \"compute\"\ntasks = 6\nshare = \"vm\"\ncpus = 4.0\n\
+        [[variant]]\nname = \"all\"\n[[variant]]\nname = \"two\"\npreferred = \"0-1\"\n\
+        [[variant]]\nname = \"again\"\n";
+    let report = run(&write(&dir, "preferred.toml", body), &["--kernel", "patched"]);
+    assert_eq!(summary::failed(&report), Vec::<String>::new());
+    let window =
+        |variant: &str| report.runs.iter().find(|run| run.variant == variant).unwrap().window_ns as f64;
+    let used = |variant: &str| -> Vec<f64> {
+        vm(&report, variant, "guest").vcpus.iter().map(|v| v.run_ns as f64 / window(variant)).collect()
+    };
+    for variant in ["all", "again"] {
+        assert!(used(variant).iter().all(|cpu| *cpu > 0.5), "{variant}: {:?}", used(variant));
+    }
+    let two = used("two");
+    assert!(two[..2].iter().all(|cpu| *cpu > 0.5) && two[2..].iter().all(|cpu| *cpu < 0.05), "{two:?}");
+}
