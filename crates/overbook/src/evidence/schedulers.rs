@@ -51,6 +51,8 @@ impl Switch {
     fn begin(&mut self, stop: &AtomicBool) -> Result<()> {
         let mut command = Command::new("/proc/self/exe");
         command.arg("host").stdin(Stdio::null()).stdout(Stdio::null());
+        // Ctrl-C is for us, who end it.
+        command.process_group(0);
         // No defaults of this machine's: figures of two hosts are to be of one scheduler.
         command.env("OVERBOOK_CONFIG", "/dev/null");
         // SAFETY: a system call only.
