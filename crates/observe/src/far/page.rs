@@ -90,11 +90,14 @@ fn curve(far: &Far) -> Lines {
     }
 }
 
+/// A line's name, and its figure at a moment.
+type Named = (&'static str, fn(&Moment) -> f64);
+
 /// Lines over time; in hours where there are several.
-fn course(far: &Far, about: &'static str, y: &'static str, lines: &[(&str, fn(&Moment) -> f64)]) -> Lines {
+fn course(far: &Far, about: &'static str, y: &'static str, lines: &[Named]) -> Lines {
     let hours = far.seconds > 7200.0;
     let (unit, x) = if hours { (3600.0, "h since it began") } else { (1.0, "s since it began") };
-    let line = |(name, of): &(&str, fn(&Moment) -> f64)| Line {
+    let line = |(name, of): &Named| Line {
         name: name.to_string(),
         points: far.course.iter().map(|moment| (moment.at / unit, of(moment))).collect(),
     };
@@ -102,7 +105,7 @@ fn course(far: &Far, about: &'static str, y: &'static str, lines: &[(&str, fn(&M
 }
 
 fn load(far: &Far) -> Lines {
-    let lines: [(&str, fn(&Moment) -> f64); 2] = [("wanted", |m| m.wants), ("used", |m| m.used)];
+    let lines: [Named; 2] = [("wanted", |m| m.wants), ("used", |m| m.used)];
     let levels = vec![Mark { at: far.cpus, name: "CPUs".into() }];
     Lines { levels, ..course(far, "CPUs wanted and used over time", "CPUs", &lines) }
 }
