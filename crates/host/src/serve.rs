@@ -22,6 +22,7 @@ use scx_stats::prelude::*;
 use scx_utils::UserExitInfo;
 use std::io::Write;
 use std::mem::MaybeUninit;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
@@ -194,8 +195,8 @@ fn hold(options: &Options) -> Result<()> {
                 now.stretch = options.stretch;
                 scheduler.forget_end()?;
                 last = scheduler.stats()?;
-                // Those that are there are found anew, and count from zero.
-                last.vms.clear();
+                // Those that are still there are found anew, and count from zero.
+                last.vms.retain(|pid, _| !Path::new("/proc").join(pid.to_string()).exists());
                 scheduler.attach(&now)?;
                 chores = Some(Chores::new(&scheduler, options.stretch));
                 "{}".to_string()
