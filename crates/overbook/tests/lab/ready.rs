@@ -27,7 +27,11 @@ fn said(text: &str, scheduler: &str) -> [f64; 3] {
 fn ready_time_is_the_kernels_and_the_schedulers_alike() {
     let dir = TempDir::new().unwrap();
     let file = dir.path().join("recording.jsonl");
-    let output = overbook().args(["lab", "observe", "--kernel", "6.18", "-o"]).arg(&file).output().unwrap();
+    let output = overbook()
+        .args(["lab", "observe", "--kernel", "6.18", "--accel", "single", "-o"])
+        .arg(&file)
+        .output()
+        .unwrap();
     let text = text(&output);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("SysRq-S has unloaded the scheduler"), "{text}");
