@@ -290,7 +290,7 @@ fn a_stretched_guest_does_not_notice() {
     };
     let (plain, stretched) = (rate("plain.toml", 1), rate("stretched.toml", 8));
     let ratio = stretched / plain;
-    assert!((1.0..1.3).contains(&ratio), "{plain} runs per second, stretched {stretched}");
+    assert!((0.8..1.25).contains(&ratio), "{plain} runs per second, stretched {stretched}");
 }
 
 /// A scenario that computes for so many seconds.

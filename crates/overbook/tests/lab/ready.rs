@@ -6,8 +6,8 @@ use overbook_observe::snapshot::{Snapshot, beginnings, read_recording};
 use tempfile::TempDir;
 
 /// How far the kernel's figure and the scheduler's may lie apart, in CPUs' worth of time of one vCPU: both count a wait when
-/// it ends, and are read one after the other.
-const APART: f64 = 0.03;
+/// it ends, and are read one after the other, with whatever this computer does between.
+const APART: f64 = 0.1;
 
 /// Waiting within a recording, in CPUs: what a snapshot counts, for a vCPU of a VM.
 fn waited(first: &Snapshot, last: &Snapshot, of: impl Fn(&Snapshot) -> u64) -> f64 {
