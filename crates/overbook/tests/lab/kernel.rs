@@ -38,11 +38,11 @@ fn counted(report: &Report, variant: &str) -> BTreeSet<String> {
     risen.map(|(name, _)| name.trim_start_matches("kernel: ").to_string()).collect()
 }
 
-/// Two VMs that contend for locks and two that wait for answers, each in a group of its own, on two CPUs.
+/// Two VMs that contend for locks and two that wait for answers, each in a group of its own, on four CPUs.
 #[test]
 fn every_switch_of_the_kernel_series_does_what_it_says() {
     let dir = TempDir::new().unwrap();
-    let mut body = "[host]\ncpus = 2\n[layout]\ncgroups = \"per-vm\"\n\
+    let mut body = "[host]\ncpus = 4\n[layout]\ncgroups = \"per-vm\"\n\
         [measure]\nseconds = 0.3\nsettle_seconds = 0.02\nrepetitions = 1\nbound = false\n\
         [[vm]]\nname = \"lock\"\ncount = 2\nvcpus = 4\npattern = \"lock\"\n\
         [[vm]]\nname = \"user\"\nvcpus = 4\npattern = \"user-receiver\"\n\
