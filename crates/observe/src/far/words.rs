@@ -47,7 +47,7 @@ impl Far {
         match self.sure {
             true => format!(" (95 % interval: {} to {})", end(self.low), end(self.high)),
             false => format!(
-                " (of how sure that is, {} say nothing: record for longer)",
+                " ({} are too few to say how sure that is: record for longer)",
                 count(self.intervals, "interval")
             ),
         }
@@ -133,7 +133,9 @@ mod tests {
             text.contains("30 s in 30 intervals, of 2 VMs with 8 vCPUs on 4 CPUs, scheduled by EEVDF"),
             "{text}"
         );
-        assert!(said(3, &vms).contains("3 intervals say nothing: record for longer"));
+        assert!(
+            said(3, &vms).contains("(3 intervals are too few to say how sure that is: record for longer)")
+        );
     }
 
     #[test]
