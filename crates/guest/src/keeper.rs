@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Puts back what `overbook guest` has changed outside the scheduler, however it ends. The kernel takes tasks back by
-//! itself; nobody does that for irqbalance, for interrupts and for the published list. So a small process of its own
+//! itself; nobody does that for cpusets, irqbalance, interrupts and the published list. So a small process of its own
 //! waits at the end of a pipe: it is told what would have to be undone, and undoes it when the pipe closes, be it by
 //! SIGKILL. Whoever kills both (`systemctl kill`, the OOM killer of a cgroup) leaves the same in [`FILE`], and
 //! `overbook guest --clean-up`, which the service calls at its end, or the next start undo it.
 
 use crate::cpulist::Cpus;
+use crate::cpusets::Changed;
 use crate::irqbalance::Irqbalance;
 use crate::publish::{self, Published};
 use crate::steer::Steering;
@@ -31,6 +32,9 @@ pub struct Undo {
     pub irqbalance: Option<(String, Cpus)>,
     /// Interrupts that were moved.
     pub steering: Option<Steering>,
+    /// Cpusets that were narrowed.
+    #[serde(default)]
+    pub cpusets: Option<Changed>,
 }
 
 impl Undo {
@@ -44,6 +48,9 @@ impl Undo {
         }
         if let Some(mut steering) = self.steering {
             steering.restore();
+        }
+        if let Some(cpusets) = self.cpusets {
+            cpusets.restore();
         }
         let _ = fs::remove_file(FILE);
     }

@@ -5,8 +5,8 @@
 //! * [`steal`]: what the guest got and what was stolen from it, from `/proc/stat` or from a recorded trace.
 //! * [`told`]: what the host says that it can give.
 //! * [`monitor`]: which CPUs to prefer; decides by `policy/steal.h` and `policy/cores.h`.
-//! * [`run`]: has the scheduler of `overbook-host` keep tasks on these, while there are others; tells everybody; serves
-//!   statistics.
+//! * [`run`]: keeps tasks on these, while there are others; tells everybody; serves statistics.
+//! * [`enforce`]: who keeps tasks there: [`cpusets`], or a sched_ext scheduler that stands by until it is needed.
 //! * [`settings`]: what changes while it runs.
 //! * [`native`]: the kernel's own governor, beside which ours does not run.
 //! * [`irqbalance`], [`steer`]: interrupts follow.
@@ -17,6 +17,8 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod cpulist;
+pub mod cpusets;
+pub mod enforce;
 pub mod irqbalance;
 pub mod keeper;
 mod lock;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The command line of `overbook guest`.
 
+use crate::enforce::Enforcement;
 use crate::settings::Settings;
 use anyhow::Result;
 use clap::Args;
@@ -16,6 +17,9 @@ pub struct Options {
     /// What may also change while it runs
     #[command(flatten)]
     pub settings: Settings,
+    /// Who keeps tasks on preferred CPUs
+    #[arg(long, value_enum, default_value = "cpuset")]
+    pub enforce: Enforcement,
     /// Leave irqbalance alone
     #[arg(long)]
     pub no_irqbalance: bool,

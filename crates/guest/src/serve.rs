@@ -2,6 +2,8 @@
 //! `overbook guest`: schedule, watch steal, tell everybody, until the end.
 
 use crate::cpulist::{self, Cpus};
+use crate::cpusets::{self, Cpusets};
+use crate::enforce::{Choice, Enforcement, Enforcer};
 use crate::irqbalance::Irqbalance;
 use crate::keeper::{self, Keeper, Undo};
 use crate::lock::Lock;
@@ -18,7 +20,7 @@ use crate::steal::{Period, Source};
 use crate::steer::Steering;
 use crate::told::Port;
 use crate::trace;
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use overbook_host::backoff::Backoff;
 use overbook_host::changes::{Change, Changeable, changes};
 use overbook_host::ending;
@@ -93,10 +95,13 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         let _lock = Lock::take(Duration::ZERO)?;
         return keeper::clean_up();
     }
-    preflight::check(options.replace)?;
     native::refuse()?;
     if options.hold {
         return hold(options);
+    }
+    match options.enforce {
+        Enforcement::SchedExt => preflight::check(options.replace)?,
+        Enforcement::Cpuset => preflight::need_root("changing cpusets")?,
     }
     let alone = !options.replace && !options.dry_run;
     let mut lock = alone.then(|| Lock::take(Duration::ZERO)).transpose()?;
@@ -106,9 +111,16 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     loop {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
-        let mut scheduler = Scheduler::load(Mode::Guest, &of_scheduler, &mut object)?;
+        let mut scheduler;
+        let mut enforcer: Box<dyn Enforcer> = match options.enforce {
+            Enforcement::Cpuset => Box::new(Cpusets::new(Path::new(cpusets::ROOT))?),
+            Enforcement::SchedExt => {
+                scheduler = Scheduler::load(Mode::Guest, &of_scheduler, &mut object)?;
+                Box::new(StandBy::new(&mut scheduler, of_scheduler.clone()))
+            }
+        };
         if options.dry_run {
-            writeln!(Stdout, "the kernel accepts the scheduler")?;
+            writeln!(Stdout, "the kernel accepts {}", options.enforce.what())?;
             return Ok(());
         }
         if lock.is_none() {
@@ -123,8 +135,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
                 none.insert(Guest::new(options)?)
             }
         };
-        let standby = StandBy::new(&mut scheduler, of_scheduler.clone());
-        let end = guest.serve(standby, options, &|| stop.load(Ordering::Relaxed))?;
+        let end = guest.serve(&mut *enforcer, options, &|| stop.load(Ordering::Relaxed))?;
         if end.is_hotplug() {
             log::info!("CPUs came or went: loading again");
             backoff.wait(&|| stop.load(Ordering::Relaxed));
@@ -193,7 +204,7 @@ impl Guest {
         let record = options.record.as_deref().map(|file| trace::begin(file, &machine)).transpose()?;
         let mut monitor = Monitor::new(options.settings.rules(), machine);
         monitor.choose(&options.settings.preferred)?;
-        let mut guest = Guest {
+        Ok(Guest {
             followed: monitor.machine().online(),
             settings: options.settings.clone(),
             monitor,
@@ -206,28 +217,32 @@ impl Guest {
             steering: steer.then(|| Steering::new(Path::new("/proc/irq"))),
             settled: 0,
             keeper: Keeper::start()?,
-        };
-        guest.tell_keeper()?;
-        Ok(guest)
+        })
     }
 
     /// Watches, and schedules where needed, until the end.
-    fn serve(&mut self, mut scheduler: StandBy, options: &Options, stop: &dyn Fn() -> bool) -> Result<End> {
+    fn serve(
+        &mut self,
+        enforcer: &mut dyn Enforcer,
+        options: &Options,
+        stop: &dyn Fn() -> bool,
+    ) -> Result<End> {
         let server = StatsServer::<Request, Answer>::new(server_data()).launch();
         // Without a server the scheduler is as good; another user of the socket must not stop it.
         let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
+        self.tell_keeper(enforcer)?;
         let (mut due, mut shown) = (Instant::now(), Instant::now());
         let mut changed = false;
-        self.prefer(&mut scheduler)?;
-        while !stop() && !scheduler.ended() && !changed {
-            let poll = if scheduler.is_scheduling() || options.stats.is_some() { POLL } else { REST };
+        self.prefer(enforcer)?;
+        while !stop() && !enforcer.ended() && !changed {
+            let poll = if enforcer.is_active() || options.stats.is_some() { POLL } else { REST };
             let wait = due.saturating_duration_since(Instant::now()).min(poll);
             match &server {
                 Some(server) => {
                     let (answers, requests) = server.channels();
                     if let Ok(request) = requests.recv_timeout(wait) {
                         let leave = matches!(request, Request::Leave);
-                        let answer = self.answer(request, &mut scheduler);
+                        let answer = self.answer(request, enforcer);
                         answers.send(answer.map_err(|e| format!("{e:#}")))?;
                         if leave {
                             log::info!("another one takes over");
@@ -242,20 +257,20 @@ impl Guest {
                 let period = Duration::from_millis(self.settings.interval_ms).mul_f64(options.stretch);
                 // A short period says little, so those that were missed are not made up for.
                 due = (due + period).max(now + period / 2);
-                changed = scheduler.is_outdated();
+                changed = enforcer.is_outdated();
                 if !changed {
-                    self.period(&mut scheduler)?;
+                    self.period(enforcer)?;
                 }
             }
             if let Some(seconds) = options.stats
                 && shown.elapsed() >= duration(seconds)
             {
                 shown = Instant::now();
-                self.now(&scheduler)?.print(&mut std::io::stderr())?;
+                self.now(enforcer)?.print(&mut std::io::stderr())?;
             }
         }
-        self.now(&scheduler)?;
-        Ok(match scheduler.leave() {
+        self.now(enforcer)?;
+        Ok(match enforcer.leave() {
             Some(exit) => End::Unloaded(exit),
             None if changed => End::Hotplug,
             None => End::Asked,
@@ -263,7 +278,7 @@ impl Guest {
     }
 
     /// Looks at a period.
-    fn period(&mut self, scheduler: &mut StandBy) -> Result<()> {
+    fn period(&mut self, enforcer: &mut dyn Enforcer) -> Result<()> {
         let before = self.monitor.preferred();
         let machine = self.monitor.machine();
         let given_up: Cpus = machine.online().difference(&before).copied().collect();
@@ -284,16 +299,27 @@ impl Guest {
                 } else {
                     self.stats.grows += 1;
                 }
-                self.prefer(scheduler)?;
+                self.prefer(enforcer)?;
             }
         }
         self.look_at_real_time(&given_up);
         self.settled = if before == self.monitor.preferred() { self.settled.saturating_add(1) } else { 0 };
         if self.settled >= self.settings.irq_settle {
-            self.interrupts_follow()?;
+            self.interrupts_follow(enforcer)?;
         }
-        let all = self.monitor.preferred() == self.monitor.machine().online();
-        scheduler.period(all, self.settings.stand_by)
+        let choice = self.choice();
+        // Cgroups come, and others change theirs.
+        if enforcer.survey(&choice)? {
+            self.tell_keeper(enforcer)?;
+            enforcer.prefer(&choice)?;
+        }
+        enforcer.period(&choice)
+    }
+
+    fn choice(&self) -> Choice {
+        let (machine, preferred) = (self.monitor.machine(), self.monitor.preferred());
+        let all = preferred == machine.online();
+        Choice { isolated: machine.isolated.clone(), preferred, all, patience: self.settings.stand_by }
     }
 
     fn note(&mut self, period: &Period) -> Result<()> {
@@ -326,11 +352,13 @@ impl Guest {
     }
 
     /// Has the scheduler and everybody else know the preferred CPUs.
-    fn prefer(&mut self, scheduler: &mut StandBy) -> Result<()> {
-        let cpus = self.monitor.preferred();
-        let all = cpus == self.monitor.machine().online();
-        scheduler.prefer(&cpus.iter().copied().collect::<Vec<_>>(), all, self.settings.stand_by)?;
-        self.published.set(&cpus)?;
+    fn prefer(&mut self, enforcer: &mut dyn Enforcer) -> Result<()> {
+        let choice = self.choice();
+        if enforcer.survey(&choice)? {
+            self.tell_keeper(enforcer)?;
+        }
+        enforcer.prefer(&choice)?;
+        self.published.set(&choice.preferred)?;
         self.settled = 0;
         self.describe();
         Ok(())
@@ -357,15 +385,15 @@ impl Guest {
     }
 
     /// Statistics as of now.
-    fn now(&mut self, scheduler: &StandBy) -> Result<GuestStats> {
+    fn now(&mut self, enforcer: &dyn Enforcer) -> Result<GuestStats> {
         self.describe();
-        self.stats.scheduling = scheduler.is_scheduling().into();
-        self.stats.add(&scheduler.stats()?);
+        self.stats.scheduling = enforcer.is_active().into();
+        self.stats.add(&enforcer.stats()?);
         Ok(self.stats.clone())
     }
 
     /// Interrupts go where tasks are; told once the CPUs have settled, as irqbalance rebuilds everything each time.
-    fn interrupts_follow(&mut self) -> Result<()> {
+    fn interrupts_follow(&mut self, enforcer: &dyn Enforcer) -> Result<()> {
         let preferred = self.monitor.preferred();
         if preferred == self.followed {
             return Ok(());
@@ -385,27 +413,28 @@ impl Guest {
             steering.follow(&preferred);
             self.stats.followed += 1;
         }
-        self.tell_keeper()
+        self.tell_keeper(enforcer)
     }
 
-    fn tell_keeper(&mut self) -> Result<()> {
+    fn tell_keeper(&mut self, enforcer: &dyn Enforcer) -> Result<()> {
         let irqbalance = self.irqbalance.as_ref();
         self.keeper.tell(&Undo {
             published: Some(publish::FILE.into()),
             irqbalance: irqbalance.map(|i| (i.socket.clone(), i.banned.clone())),
             steering: self.steering.clone(),
+            cpusets: enforcer.undo(),
         })
     }
 
-    fn answer(&mut self, request: Request, scheduler: &mut StandBy) -> Result<GuestStats> {
+    fn answer(&mut self, request: Request, enforcer: &mut dyn Enforcer) -> Result<GuestStats> {
         if let Request::Set(changes) = request {
-            self.change(&changes, scheduler)?;
+            self.change(&changes, enforcer)?;
         }
-        self.now(scheduler)
+        self.now(enforcer)
     }
 
     /// Changes what may change while it runs; all of it, or nothing.
-    fn change(&mut self, changes: &[Change], scheduler: &mut StandBy) -> Result<()> {
+    fn change(&mut self, changes: &[Change], enforcer: &mut dyn Enforcer) -> Result<()> {
         let settings = self.settings.with(changes)?;
         settings.check()?;
         let (before, monitor) = (self.settings.clone(), self.monitor.clone());
@@ -414,7 +443,7 @@ impl Guest {
         }
         self.monitor.rule(settings.rules());
         self.settings = settings;
-        let done = scheduler.set_slice(self.settings.slice_us).and_then(|()| self.prefer(scheduler));
+        let done = enforcer.set_slice(self.settings.slice_us).and_then(|()| self.prefer(enforcer));
         if done.is_err() {
             (self.settings, self.monitor) = (before, monitor);
         }
@@ -455,10 +484,12 @@ fn server_data() -> StatsServerData<Request, Answer> {
     StatsServerData::new().add_meta(GuestStats::meta()).add_stats("top", top)
 }
 
-/// Attaches and detaches one loaded scheduler as lines on stdin say; a line of JSON answers each.
+/// Attaches and detaches as lines on stdin say; a line of JSON answers each. The scheduler is loaded once, when it is
+/// wanted first: verifying it takes an emulated CPU many seconds.
 fn hold(options: &Options) -> Result<()> {
     let mut object = MaybeUninit::uninit();
-    let mut scheduler = Scheduler::load(Mode::Guest, &options.scheduler()?, &mut object)?;
+    let mut object = Some(&mut object);
+    let mut scheduler = None;
     let lines = lines();
     writeln!(Stdout, "{{}}")?;
     while let Ok(line) = lines.recv() {
@@ -469,12 +500,22 @@ fn hold(options: &Options) -> Result<()> {
         let mut now = Bare::<Options>::options_of(&arguments)?;
         now.stretch = options.stretch;
         now.settings.check()?;
+        let mut enforcer: Box<dyn Enforcer> = match now.enforce {
+            Enforcement::Cpuset => Box::new(Cpusets::new(Path::new(cpusets::ROOT))?),
+            Enforcement::SchedExt => {
+                if let Some(object) = object.take() {
+                    preflight::check(false)?;
+                    scheduler = Some(Scheduler::load(Mode::Guest, &options.scheduler()?, object)?);
+                }
+                let scheduler = scheduler.as_mut().context("the scheduler did not load")?;
+                Box::new(StandBy::new(scheduler, now.scheduler()?))
+            }
+        };
         // Reading the machine takes an emulated CPU a second.
         let mut guest = Guest::new(&now)?;
-        let standby = StandBy::new(&mut scheduler, now.scheduler()?);
         writeln!(Stdout, "{{}}")?;
         // Whatever comes next ends this turn: `detach`, or the end of the input.
-        guest.serve(standby, &now, &|| lines.try_recv() != Err(TryRecvError::Empty))?.report()?;
+        guest.serve(&mut *enforcer, &now, &|| lines.try_recv() != Err(TryRecvError::Empty))?.report()?;
         writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
     }
     Ok(())

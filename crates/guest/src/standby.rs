@@ -2,6 +2,8 @@
 //! Whether the scheduler schedules. It is needed only while some CPUs are not preferred: with all of them, it does what
 //! EEVDF does, and costs more. So it stands by, loaded and verified, and takes the guest's tasks when it is needed.
 
+use crate::cpusets::Changed;
+use crate::enforce::{Choice, Enforcer};
 use crate::native;
 use anyhow::{Result, bail};
 use overbook_host::ending;
@@ -35,20 +37,21 @@ impl<'s, 'a> StandBy<'s, 'a> {
     pub fn new(scheduler: &'s mut Scheduler<'a>, options: Options) -> StandBy<'s, 'a> {
         StandBy { scheduler, options, idle: 0, attached: false, hotplugs: hotplugs(), urgent: None }
     }
+}
 
-    /// Whether it has the guest's tasks.
-    pub fn is_scheduling(&self) -> bool {
-        self.attached
+impl Enforcer for StandBy<'_, '_> {
+    fn survey(&mut self, _: &Choice) -> Result<bool> {
+        Ok(false)
     }
 
-    /// Prefers these CPUs, which are all or not; with a `patience` of 0 it schedules in any case.
-    ///
-    /// # Errors
-    /// It is needed, and another scheduler has been loaded meanwhile, or the kernel refuses.
-    pub fn prefer(&mut self, cpus: &[usize], all: bool, patience: u32) -> Result<()> {
+    fn undo(&self) -> Option<Changed> {
+        None
+    }
+
+    fn prefer(&mut self, choice: &Choice) -> Result<()> {
         self.idle = 0;
         if !self.attached {
-            if all && patience > 0 {
+            if choice.all && choice.patience > 0 {
                 return Ok(());
             }
             if let Some(other) = preflight::loaded() {
@@ -61,25 +64,12 @@ impl<'s, 'a> StandBy<'s, 'a> {
             self.urgent = Urgent::begin();
             log::info!("the guest's tasks are ours");
         }
-        self.scheduler.prefer(cpus)
+        self.scheduler.prefer(&choice.preferred.iter().copied().collect::<Vec<_>>())
     }
 
-    /// Changes the length of a slice, µs.
-    ///
-    /// # Errors
-    /// None that was ever seen.
-    pub fn set_slice(&mut self, slice_us: u64) -> Result<()> {
-        self.options.settings.slice_us = slice_us;
-        self.scheduler.set(&self.options.settings)
-    }
-
-    /// A period has passed, with all CPUs preferred or not. After `patience` of those it gives the tasks back; 0: never.
-    ///
-    /// # Errors
-    /// The kernel had unloaded it, for an error.
-    pub fn period(&mut self, all: bool, patience: u32) -> Result<()> {
-        self.idle = if all { self.idle.saturating_add(1) } else { 0 };
-        if self.attached && patience > 0 && self.idle >= patience && !self.ended() {
+    fn period(&mut self, choice: &Choice) -> Result<()> {
+        self.idle = if choice.all { self.idle.saturating_add(1) } else { 0 };
+        if self.attached && choice.patience > 0 && self.idle >= choice.patience && !self.ended() {
             self.attached = false;
             self.urgent = None;
             log::info!("all CPUs are preferred: the guest's tasks are EEVDF's, until they are not");
@@ -88,26 +78,30 @@ impl<'s, 'a> StandBy<'s, 'a> {
         Ok(())
     }
 
-    /// Whether the kernel has unloaded it.
-    pub fn ended(&self) -> bool {
+    fn is_active(&self) -> bool {
+        self.attached
+    }
+
+    fn ended(&self) -> bool {
         self.attached && self.scheduler.ended()
     }
 
-    /// Whether CPUs have come or gone; the kernel says so by unloading it only if it has the tasks.
-    pub fn is_outdated(&self) -> bool {
+    /// The kernel says so by unloading the scheduler only if it has the tasks.
+    fn is_outdated(&self) -> bool {
         !self.attached && hotplugs() != self.hotplugs
     }
 
-    /// Gives the tasks back if it has them, and says why it ended.
-    pub fn leave(self) -> Option<UserExitInfo> {
-        self.attached.then(|| self.scheduler.leave())
+    fn set_slice(&mut self, slice_us: u64) -> Result<()> {
+        self.options.settings.slice_us = slice_us;
+        self.scheduler.set(&self.options.settings)
     }
 
-    /// What the scheduler has counted.
-    ///
-    /// # Errors
-    /// A map cannot be read.
-    pub fn stats(&self) -> Result<HostStats> {
+    fn leave(&mut self) -> Option<UserExitInfo> {
+        self.urgent = None;
+        std::mem::take(&mut self.attached).then(|| self.scheduler.leave())
+    }
+
+    fn stats(&self) -> Result<HostStats> {
         self.scheduler.stats()
     }
 }

@@ -5,7 +5,7 @@
 //! can meet (of `SCX_KICK_WAIT`, sub-schedulers, `ops.dequeue()` that walks queues), and those that only warn.
 
 /// Series and patch level.
-type Release = ((u32, u32), u32);
+pub type Release = ((u32, u32), u32);
 
 /// A fault.
 #[derive(Debug)]
@@ -122,7 +122,7 @@ pub fn hotplug(release: &str) -> Option<String> {
 }
 
 /// Series and patch level; a release without one is the first of its series.
-fn parse(release: &str) -> Option<Release> {
+pub fn parse(release: &str) -> Option<Release> {
     let end = release.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(release.len());
     let mut numbers = release[..end].split('.').map(str::parse::<u32>);
     let (Ok(major), Ok(minor)) = (numbers.next()?, numbers.next()?) else { return None };

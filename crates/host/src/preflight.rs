@@ -17,9 +17,7 @@ const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// One of these does not hold.
 pub fn check(replace: bool) -> Result<(), Refused> {
     let refused = |why: &str| Err(Refused(why.into()));
-    if !is_root() {
-        return refused("loading a scheduler needs root: run it with sudo");
-    }
+    need_root("loading a scheduler")?;
     if !Path::new(SCHED_EXT).exists() {
         return refused(
             "this kernel has no sched_ext (CONFIG_SCHED_CLASS_EXT): Debian's kernels have it from 6.16 on",
@@ -51,6 +49,14 @@ pub fn check(replace: bool) -> Result<(), Refused> {
         )));
     }
     Ok(())
+}
+
+/// Checks that the caller is root, which `what` needs.
+///
+/// # Errors
+/// It is not.
+pub fn need_root(what: &str) -> Result<(), Refused> {
+    if is_root() { Ok(()) } else { Err(Refused(format!("{what} needs root: run it with sudo"))) }
 }
 
 /// Why the kernel would take no scheduler, if CPUs were isolated at boot ("Not compatible with isolcpus= domain

@@ -4,6 +4,7 @@
 mod conditions;
 
 use anyhow::{Result, bail};
+use overbook_guest::cpusets::{self, Cpusets};
 use overbook_guest::irqbalance::Irqbalance;
 use overbook_guest::native;
 use overbook_host::kvm::Visibility;
@@ -216,6 +217,10 @@ fn guest() -> Vec<Line> {
             line("steal time", State::Ok, format!("{:.2} % since boot", steal as f64 * 100.0 / all as f64))
         } else {
             line("steal time", State::Note, "none since boot: the host is idle, or does not report it")
+        },
+        match Cpusets::new(Path::new(cpusets::ROOT)) {
+            Ok(_) => line("cpusets", State::Ok, "keep tasks on preferred CPUs, whatever the kernel"),
+            Err(why) => line("cpusets", State::Note, why.to_string()),
         },
         irqs,
         if native::is_at_work(Path::new("/sys")) {

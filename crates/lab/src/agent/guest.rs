@@ -3,7 +3,7 @@
 //! else is real. The long check is of two cores of two siblings each; [`packing`] is for all other shapes.
 
 use super::kernel::{complaints, restarts, set_online};
-use super::packing;
+use super::{cpusets, packing};
 use crate::describe::{self, PREFERRED, online_cpus, scheduler_state};
 use crate::protocol::Event;
 use crate::shape::{SHAPES, Shape};
@@ -39,7 +39,12 @@ pub(super) fn load_patience() -> Result<Duration> {
 /// The first one that does not.
 pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     say(Event::Log(format!("{}: {}", shape.name, shape.about)))?;
-    if shape.name == SHAPES[0].name { check_all(say) } else { packing::check(shape, say) }
+    if shape.name == SHAPES[0].name {
+        cpusets::check(&mut |text| say(Event::Log(text.into())))?;
+        check_all(say)
+    } else {
+        packing::check(shape, say)
+    }
 }
 
 fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
@@ -49,7 +54,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     let free: Vec<Worker> = (0..4).map(|_| Worker::start(&[])).collect::<Result<_>>()?;
     let pinned = Worker::start(&[3])?;
     let pair = Worker::start(&[2, 3])?;
-    let load = |more: &[&str]| Guest::start(more);
+    let load = |more: &[&str]| Guest::start(&[&["--enforce", "sched-ext"], more].concat());
 
     let mut guest = load(&["--interval-ms", "100", "--irq-settle", "2"])?;
     guest.wait(load_patience()?, "load, and prefer all CPUs", || Ok(preferred() == "0-3"))?;

@@ -2,7 +2,7 @@
 //! The agent of a Linux guest inside the host: runs a program again and again, and has `overbook guest` schedule it
 //! when told so.
 
-use super::stretched;
+use super::stretched::{self, Publisher};
 use crate::describe;
 use crate::experiment::scheduler::Scheduler;
 use crate::protocol::{GuestAnswer, GuestCount, GuestOrder, InnerGuest, PACKAGES_DIR};
@@ -37,11 +37,12 @@ struct Runs {
 /// The serial line ends.
 pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     let mut orders = BufReader::new(port.0.try_clone()?).lines();
-    let mut scheduler = Scheduler::new("guest");
+    let mut cooperation = Cooperation { scheduler: Scheduler::new("guest"), publisher: None };
     // Orders are heard also beside tasks that want all CPUs.
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
     let (runs, online) = (Runs::default(), describe::online_cpus()?.len() as u64);
     mount_packages()?;
+    in_a_slice()?;
     if !guest.prepare.is_empty() {
         run(&guest.prepare)?;
     }
@@ -49,19 +50,13 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
         let mut worker = None;
         let _ends = Ends(&runs.gone);
         scope.spawn(|| watch(LOOK, online, &runs));
-        let attach = if guest.weight > 1 {
-            scope.spawn(|| stretched::keep_publishing(guest.weight, &runs.gone));
-            vec!["--steal-from".to_string(), stretched::PUBLISHED.to_string()]
-        } else {
-            Vec::new()
-        };
         port.say(&GuestAnswer::Done(GuestCount::default()))?;
         loop {
             let line = orders.next().context("the host has gone")??;
             let Ok(order) = serde_json::from_str(&line) else { continue };
             let outcome = match order {
-                GuestOrder::Attach(arguments) => scheduler.attach(&[attach.clone(), arguments].concat(), 1.0),
-                GuestOrder::Detach => scheduler.detach().map(drop),
+                GuestOrder::Attach(arguments) => cooperation.attach(guest.weight, arguments),
+                GuestOrder::Detach => cooperation.detach(),
                 GuestOrder::Work => {
                     runs.stop.store(false, Ordering::Relaxed);
                     worker = Some(scope.spawn(|| repeat(guest, &runs)));
@@ -78,6 +73,29 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
             port.say(&answer.map_or_else(|e| GuestAnswer::Failed(format!("{e:#}")), GuestAnswer::Done))?;
         }
     })
+}
+
+/// `overbook guest`, and what it reads.
+struct Cooperation {
+    scheduler: Scheduler,
+    /// Steal times of a stretched guest.
+    publisher: Option<Publisher>,
+}
+
+impl Cooperation {
+    fn attach(&mut self, weight: u32, mut arguments: Vec<String>) -> Result<()> {
+        if weight > 1 {
+            self.publisher = Some(Publisher::start(weight)?);
+            arguments.extend(["--steal-from", stretched::PUBLISHED].map(String::from));
+        }
+        self.scheduler.attach(&arguments, 1.0)
+    }
+
+    fn detach(&mut self) -> Result<()> {
+        let outcome = self.scheduler.detach().map(drop);
+        self.publisher = None;
+        outcome
+    }
 }
 
 fn repeat(guest: &InnerGuest, runs: &Runs) -> Result<()> {
@@ -132,6 +150,12 @@ fn mount_packages() -> Result<()> {
             .with_context(|| format!("cannot mount {to}"))?;
     }
     Ok(())
+}
+
+/// Moves all of this into a cgroup below the root's, as systemd has it: `overbook guest` finds tasks there.
+fn in_a_slice() -> Result<()> {
+    fs::create_dir("/sys/fs/cgroup/system.slice")?;
+    fs::write("/sys/fs/cgroup/system.slice/cgroup.procs", "0").context("cannot enter a cgroup")
 }
 
 /// Raised however a scope ends, as the scope waits for its threads.

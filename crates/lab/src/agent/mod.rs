@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The half of the lab that runs inside the emulated host, as its init.
 
+mod cpusets;
 mod guest;
 mod inner;
 mod kernel;

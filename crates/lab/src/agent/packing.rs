@@ -100,7 +100,7 @@ pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<
     let shared: Vec<u32> = machine.shared.iter().copied().collect();
     let (first, last) = (shared[0], shared[shared.len() - 1]);
     let steal = Injected::start(shared.len(), first)?;
-    let mut guest = Guest::start(&["--interval-ms", "100", "--stand-by", "2"])?;
+    let mut guest = Guest::start(&["--enforce", "sched-ext", "--interval-ms", "100", "--stand-by", "2"])?;
     let all: BTreeSet<u32> = online_cpus()?.into_iter().collect();
     guest.wait(load_patience()?, "load, and prefer all CPUs", || Ok(preferred_cpus() == all))?;
     let free: Vec<Worker> = shared.iter().map(|_| Worker::start(&[])).collect::<Result<_>>()?;

@@ -7,7 +7,9 @@ use procfs::{CpuTime, CurrentSI, KernelStats};
 use std::fmt::Write;
 use std::fs;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// What stands in for `/proc/stat`.
@@ -57,20 +59,46 @@ pub fn now(weight: u32) -> Result<Vec<Ticks>> {
     Ok(stats.cpu_time.iter().map(|cpu| ticks(cpu, up, weight)).collect())
 }
 
-/// Writes them in the format of `/proc/stat` again and again.
-///
-/// # Errors
-/// There is no room for the file.
-pub fn keep_publishing(weight: u32, stop: &AtomicBool) -> Result<()> {
-    let fresh = Path::new(PUBLISHED).with_extension("new");
-    while !stop.load(Ordering::Relaxed) {
-        // A reader must see a whole file.
-        fs::write(&fresh, text(&now(weight)?)?)
-            .and_then(|()| fs::rename(&fresh, PUBLISHED))
-            .context("cannot write steal times")?;
-        std::thread::sleep(PUBLISH);
+/// Writes them in the format of `/proc/stat` again and again, until it is dropped.
+pub struct Publisher {
+    stop: Arc<AtomicBool>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Publisher {
+    /// Starts; the file is there afterwards.
+    ///
+    /// # Errors
+    /// There is no room for it.
+    pub fn start(weight: u32) -> Result<Publisher> {
+        publish(weight)?;
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = stop.clone();
+        let thread = std::thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                std::thread::sleep(PUBLISH);
+                if let Err(e) = publish(weight) {
+                    log::warn!("{e:#}");
+                }
+            }
+        });
+        Ok(Publisher { stop, thread: Some(thread) })
     }
-    Ok(())
+}
+
+impl Drop for Publisher {
+    fn drop(&mut self) {
+        self.stop.store(true, Ordering::Relaxed);
+        let _ = self.thread.take().map(JoinHandle::join);
+    }
+}
+
+fn publish(weight: u32) -> Result<()> {
+    let fresh = Path::new(PUBLISHED).with_extension("new");
+    // A reader must see a whole file.
+    fs::write(&fresh, text(&now(weight)?)?)
+        .and_then(|()| fs::rename(&fresh, PUBLISHED))
+        .context("cannot write steal times")
 }
 
 fn text(cpus: &[Ticks]) -> Result<String> {

@@ -4,13 +4,17 @@
 use crate::scenario::{GuestLoad, GuestSpec};
 use crate::task;
 use anyhow::Result;
+use std::fs;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread::{self, JoinHandle};
 
 /// Senders, and receivers, of one group of messages.
 const FAN: usize = 4;
+/// The tasks' cgroup, as `overbook guest` finds tasks below the root's.
+const GROUP: &str = "/sys/fs/cgroup/tasks.slice";
 /// Bytes of a message, as in hackbench.
 const MESSAGE: usize = 100;
 
@@ -44,6 +48,10 @@ impl Tasks {
     /// # Errors
     /// No threads or pipes are left.
     pub fn start(spec: &GuestSpec, ns_per_turn: f64, dilation: f64) -> Result<Tasks> {
+        if !Path::new(GROUP).exists() {
+            fs::create_dir(GROUP)?;
+            fs::write(format!("{GROUP}/cgroup.type"), "threaded")?;
+        }
         let shared = Arc::new(Shared {
             stop: AtomicBool::new(false),
             work: AtomicU64::new(0),
@@ -73,8 +81,9 @@ impl Tasks {
     fn spawn(&mut self, work: impl FnOnce(&Shared) + Send + 'static) -> Result<()> {
         let shared = self.shared.clone();
         self.threads.push(thread::Builder::new().spawn(move || {
-            // The controller is real-time.
+            // The controller is real-time, and in the root's cgroup. 0 is this thread.
             let _ = task::set_policy(libc::SCHED_OTHER, 0);
+            let _ = fs::write(format!("{GROUP}/cgroup.threads"), "0");
             work(&shared);
         })?);
         Ok(())

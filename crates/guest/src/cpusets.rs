@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Keeps tasks on preferred CPUs by the cpusets of the top-level cgroups (`system.slice`, `user.slice`, …). That costs
+//! nothing at a switch or a wake-up: the kernel moves what has to move when a cpuset changes, and EEVDF knows no other
+//! CPUs until it changes again.
+
+use crate::cpulist::{self, Cpus};
+use crate::enforce::{Choice, Enforcer, online};
+use anyhow::{Context, Result};
+use overbook_host::ending::Refused;
+use overbook_host::stats::HostStats;
+use scx_utils::UserExitInfo;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where cgroups are.
+pub const ROOT: &str = "/sys/fs/cgroup";
+
+const CPUS: &str = "cpuset.cpus";
+const PARTITION: &str = "cpuset.cpus.partition";
+const CONTROL: &str = "cgroup.subtree_control";
+
+/// What stands in the cpusets instead of what others have put there.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Changed {
+    /// Where the top-level cgroups are.
+    pub root: PathBuf,
+    /// Whether they had no cpusets before.
+    pub enabled: bool,
+    /// What a cgroup had before, as a list of CPUs, by its name; empty: all.
+    pub before: BTreeMap<String, String>,
+    /// What has been written, by the cgroup's name: what stands there, and what comes next.
+    pub written: BTreeMap<String, Vec<String>>,
+}
+
+impl Changed {
+    /// Puts back what nobody else has changed meanwhile, and ends the cpusets if there were none.
+    pub fn restore(&self) {
+        self.restore_cpus();
+        if self.enabled {
+            // Fails if somebody below has come to need it.
+            let _ = fs::write(self.root.join(CONTROL), "-cpuset");
+        }
+    }
+
+    /// Cgroups that are gone need nothing.
+    fn restore_cpus(&self) {
+        for (name, before) in &self.before {
+            let file = self.root.join(name).join(CPUS);
+            if fs::read_to_string(&file).is_ok_and(|now| self.is_ours(name, &now)) {
+                // An empty write is none at all. Kernels do not let a cgroup with tasks go back to nothing; all that there
+                // can ever be is the same to them.
+                let _ = fs::write(&file, format!("{before}\n")).or_else(|_| fs::write(&file, possible()));
+            }
+        }
+    }
+
+    /// Whether this is what was written there.
+    fn is_ours(&self, name: &str, now: &str) -> bool {
+        self.written.get(name).is_some_and(|written| written.iter().any(|text| same(text, now)))
+    }
+}
+
+/// The CPUs that this machine can ever have, as a list.
+fn possible() -> String {
+    fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default()
+}
+
+fn same(one: &str, other: &str) -> bool {
+    one.trim() == other.trim()
+        || matches!((cpulist::parse(one), cpulist::parse(other)), (Ok(a), Ok(b)) if a == b)
+}
+
+/// What a cgroup's cpuset becomes: the CPUs that it has (empty: all), as far as they are among `wanted`. None: it stays
+/// as it is, since nothing would be left of it.
+fn narrowed(before: &str, wanted: &Cpus) -> Option<String> {
+    let own = cpulist::parse(before).ok()?;
+    let left: Cpus =
+        if own.is_empty() { wanted.clone() } else { own.intersection(wanted).copied().collect() };
+    (!left.is_empty()).then(|| cpulist::format(&left))
+}
+
+/// What a kernel does with tasks that have an affinity of their own, if it is not what docs/guest.md promises: before 6.2 a
+/// change of a cpuset makes it forget the affinity (8f9ea86fdf99 "sched: Always preserve the user requested cpumask").
+fn forgets_affinity(release: &str) -> Option<String> {
+    let (series, _) = overbook_host::faults::parse(release)?;
+    (series < (6, 2)).then(|| {
+        format!(
+            "Linux {release} forgets the affinity of tasks when a cpuset changes: bind by cpuset (AllowedCPUs=) what has to \
+             stay bound, or boot 6.2 or later"
+        )
+    })
+}
+
+/// The top-level cgroups' cpusets.
+pub struct Cpusets {
+    changed: Changed,
+    /// What is to be written next.
+    due: BTreeMap<String, String>,
+    online: String,
+}
+
+impl Cpusets {
+    /// Those below a folder; nothing is changed yet.
+    ///
+    /// # Errors
+    /// There are none; one sentence.
+    pub fn new(root: &Path) -> Result<Cpusets, Refused> {
+        let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
+        if !controllers.split_whitespace().any(|name| name == "cpuset") {
+            return Err(Refused(format!(
+                "{} has no cpuset controller of cgroup v2: boot with systemd.unified_cgroup_hierarchy=1, or use \
+                 --enforce sched-ext",
+                root.display()
+            )));
+        }
+        let release = nix::sys::utsname::uname().map(|name| name.release().to_string_lossy().into_owned());
+        if let Some(why) = forgets_affinity(&release.unwrap_or_default()) {
+            log::warn!("{why}");
+        }
+        let changed = Changed { root: root.into(), ..Changed::default() };
+        Ok(Cpusets { changed, due: BTreeMap::new(), online: online() })
+    }
+
+    /// The top-level cgroups that take part: no partitions, which have CPUs of their own.
+    fn groups(&self) -> Result<Vec<String>> {
+        let root = &self.changed.root;
+        let read = || format!("cannot read {}", root.display());
+        let mut names = Vec::new();
+        for entry in fs::read_dir(root).with_context(read)? {
+            let entry = entry.with_context(read)?;
+            let partition = fs::read_to_string(entry.path().join(PARTITION)).unwrap_or_default();
+            if entry.path().join("cgroup.procs").exists() && ["", "member"].contains(&partition.trim()) {
+                names.extend(entry.file_name().into_string());
+            }
+        }
+        Ok(names)
+    }
+
+    fn enabled(&self) -> bool {
+        let control = fs::read_to_string(self.changed.root.join(CONTROL)).unwrap_or_default();
+        control.split_whitespace().any(|name| name == "cpuset")
+    }
+}
+
+impl Enforcer for Cpusets {
+    fn survey(&mut self, choice: &Choice) -> Result<bool> {
+        self.due.clear();
+        if choice.all {
+            return Ok(false);
+        }
+        if !self.enabled() {
+            self.changed.enabled = true;
+        }
+        let wanted: Cpus = choice.preferred.difference(&choice.isolated).copied().collect();
+        for name in self.groups()? {
+            let now = fs::read_to_string(self.changed.root.join(&name).join(CPUS)).unwrap_or_default();
+            // What somebody else has written there meanwhile is what the cgroup is to have.
+            if !self.changed.is_ours(&name, &now) {
+                self.changed.before.insert(name.clone(), now.trim().into());
+                self.changed.written.remove(&name);
+            }
+            match narrowed(&self.changed.before[&name], &wanted) {
+                Some(cpus) if !same(&cpus, &now) => self.due.insert(name, cpus),
+                _ => None,
+            };
+        }
+        // The keeper has to know both: it may be needed before the write, or after.
+        for (name, cpus) in &self.due {
+            self.changed.written.entry(name.clone()).or_default().push(cpus.clone());
+        }
+        Ok(!self.due.is_empty())
+    }
+
+    fn undo(&self) -> Option<Changed> {
+        Some(self.changed.clone())
+    }
+
+    fn prefer(&mut self, choice: &Choice) -> Result<()> {
+        if choice.all {
+            // They may be needed again soon, and others may use them by now.
+            self.changed.restore_cpus();
+            self.changed.before.clear();
+            self.changed.written.clear();
+            return Ok(());
+        }
+        let root = self.changed.root.clone();
+        if self.changed.enabled && !self.enabled() {
+            fs::write(root.join(CONTROL), "+cpuset")
+                .with_context(|| format!("the kernel enables no cpusets in {}", root.display()))?;
+        }
+        for (name, cpus) in std::mem::take(&mut self.due) {
+            match fs::write(root.join(&name).join(CPUS), &cpus) {
+                // It may have gone meanwhile, or have become a partition.
+                Err(why) if root.join(&name).exists() => {
+                    log::warn!("{name} keeps its CPUs: {why}");
+                    self.changed.written.remove(&name);
+                }
+                _ => drop(self.changed.written.insert(name, vec![cpus])),
+            }
+        }
+        Ok(())
+    }
+
+    fn period(&mut self, _: &Choice) -> Result<()> {
+        Ok(())
+    }
+
+    fn is_active(&self) -> bool {
+        !self.changed.written.is_empty()
+    }
+
+    fn ended(&self) -> bool {
+        false
+    }
+
+    fn is_outdated(&self) -> bool {
+        online() != self.online
+    }
+
+    fn set_slice(&mut self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn leave(&mut self) -> Option<UserExitInfo> {
+        self.changed.restore();
+        self.changed = Changed { root: std::mem::take(&mut self.changed.root), ..Changed::default() };
+        None
+    }
+
+    fn stats(&self) -> Result<HostStats> {
+        Ok(HostStats::default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A tree like systemd's; files that the kernel would make are made here.
+    fn tree(groups: &[(&str, &str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cgroup.controllers"), "cpuset cpu io memory\n").unwrap();
+        fs::write(dir.path().join(CONTROL), "cpuset cpu\n").unwrap();
+        for (name, cpus, partition) in groups {
+            let group = dir.path().join(name);
+            fs::create_dir(&group).unwrap();
+            fs::write(group.join("cgroup.procs"), "").unwrap();
+            fs::write(group.join(CPUS), format!("{cpus}\n")).unwrap();
+            fs::write(group.join(PARTITION), format!("{partition}\n")).unwrap();
+        }
+        dir
+    }
+
+    fn choice(preferred: &str) -> Choice {
+        let preferred = cpulist::parse(preferred).unwrap();
+        let all = preferred.len() == 8;
+        Choice { preferred, isolated: Cpus::from([7]), all, patience: 10 }
+    }
+
+    fn prefer(cpusets: &mut Cpusets, cpus: &str) {
+        cpusets.survey(&choice(cpus)).unwrap();
+        cpusets.prefer(&choice(cpus)).unwrap();
+    }
+
+    #[test]
+    fn groups_are_narrowed_and_restored() {
+        let dir = tree(&[
+            ("a.slice", "", "member"),
+            ("b.slice", "1,5", "member"),
+            ("c.slice", "6", "member"),
+            ("d", "7", "isolated"),
+        ]);
+        let cpus =
+            |name: &str| fs::read_to_string(dir.path().join(name).join(CPUS)).unwrap().trim().to_string();
+        let all = || ["a.slice", "b.slice", "c.slice", "d"].map(cpus);
+        let mut cpusets = Cpusets::new(dir.path()).unwrap();
+        prefer(&mut cpusets, "0-7");
+        assert_eq!(all(), ["", "1,5", "6", "7"], "nothing to enforce");
+        assert!(!cpusets.is_active());
+
+        prefer(&mut cpusets, "0-3,7");
+        assert_eq!(
+            all(),
+            ["0-3", "1", "6", "7"],
+            "own CPUs are kept as far as they are preferred, partitions always"
+        );
+        assert!(cpusets.is_active() && !cpusets.survey(&choice("0-3,7")).unwrap(), "all is done");
+        prefer(&mut cpusets, "0-5,7");
+        assert_eq!(all(), ["0-5", "1,5", "6", "7"]);
+
+        // Others change theirs, and new ones come.
+        fs::write(dir.path().join("b.slice").join(CPUS), "2-3").unwrap();
+        let new = dir.path().join("e.slice");
+        fs::create_dir(&new).unwrap();
+        fs::write(new.join("cgroup.procs"), "").unwrap();
+        fs::write(new.join(CPUS), "\n").unwrap();
+        assert!(cpusets.survey(&choice("0-2,7")).unwrap());
+        cpusets.prefer(&choice("0-2,7")).unwrap();
+        assert_eq!((all(), cpus("e.slice")), (["0-2", "2", "6", "7"].map(String::from), "0-2".into()));
+        // Whoever is told before a write can put all back without it, and after it.
+        assert!(cpusets.survey(&choice("0-1,7")).unwrap());
+        let undo: Changed = serde_json::from_str(&serde_json::to_string(&cpusets.undo()).unwrap()).unwrap();
+        fs::write(dir.path().join("a.slice").join(CPUS), "4").unwrap();
+        undo.restore();
+        assert_eq!((all(), cpus("e.slice")), (["4", "2-3", "6", "7"].map(String::from), String::new()));
+    }
+
+    #[test]
+    fn leaving_puts_all_back() {
+        let dir = tree(&[("a.slice", "", "member"), ("b.slice", "1,5", "member")]);
+        let mut cpusets = Cpusets::new(dir.path()).unwrap();
+        prefer(&mut cpusets, "0-1");
+        assert!(cpusets.leave().is_none() && !cpusets.is_active());
+        for (name, before) in [("a.slice", "\n"), ("b.slice", "1,5\n")] {
+            assert_eq!(fs::read_to_string(dir.path().join(name).join(CPUS)).unwrap(), before);
+        }
+        assert_eq!(cpusets.undo().unwrap().before.len(), 0);
+    }
+
+    #[test]
+    fn kernels_before_6_2_are_warned_of() {
+        assert!(forgets_affinity("6.1.0-28-amd64").is_some_and(|why| why.contains("6.1.0-28-amd64")));
+        assert!(
+            ["6.2.0", "6.18.15+deb13-cloud-amd64", "7.3.4"].iter().all(|r| forgets_affinity(r).is_none())
+        );
+    }
+
+    #[test]
+    fn without_cpusets_it_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("cgroup.controllers"), "cpu io\n").unwrap();
+        let why = Cpusets::new(dir.path()).err().unwrap().to_string();
+        assert!(why.contains("no cpuset controller") && !why.contains('\n'), "{why}");
+    }
+}

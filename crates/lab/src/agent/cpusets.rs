@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook guest` keeps tasks on preferred CPUs by cpusets: on a machine of two cores of two siblings each.
+
+use super::guest::{Guest, Injected, PATIENCE, Worker, places, preferred, stats, wait};
+use super::kernel::complaints;
+use crate::describe::scheduler_state;
+use anyhow::{Context, Result, bail, ensure};
+use std::fs;
+use std::time::Duration;
+
+const CGROUPS: &str = "/sys/fs/cgroup";
+
+/// A top-level cgroup with a task that always wants a CPU.
+struct Group {
+    name: &'static str,
+    worker: Worker,
+}
+
+impl Group {
+    fn new(name: &'static str) -> Result<Group> {
+        let dir = format!("{CGROUPS}/{name}");
+        fs::create_dir(&dir)?;
+        fs::write(format!("{dir}/cgroup.type"), "threaded")?;
+        let worker = Worker::start(&[])?;
+        fs::write(format!("{dir}/cgroup.threads"), worker.tid.to_string())?;
+        Ok(Group { name, worker })
+    }
+
+    fn cpus(&self) -> Result<String> {
+        let text = fs::read_to_string(format!("{CGROUPS}/{}/cpuset.cpus", self.name))?;
+        Ok(text.trim().to_string())
+    }
+
+    fn set(&self, cpus: &str) -> Result<()> {
+        fs::write(format!("{CGROUPS}/{}/cpuset.cpus", self.name), format!("{cpus}\n"))?;
+        Ok(())
+    }
+}
+
+/// Whether top-level cgroups have cpusets.
+fn enabled() -> Result<bool> {
+    Ok(fs::read_to_string(format!("{CGROUPS}/cgroup.subtree_control"))?.contains("cpuset"))
+}
+
+/// Says every step that holds.
+///
+/// # Errors
+/// The first one that does not.
+pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
+    let steal = Injected::start(4, 0)?;
+    let groups = ["a.slice", "b.slice", "c.slice", "d.slice"].into_iter().map(Group::new);
+    let groups: Vec<Group> = groups.collect::<Result<_>>()?;
+    let everywhere = || places(groups.iter().map(|group| &group.worker));
+    ensure!(!enabled()?, "this machine has cpusets already");
+    let start = || Guest::start(&["--enforce", "cpuset", "--interval-ms", "100"]);
+    let mut guest = start()?;
+    guest.wait(PATIENCE, "prefer all CPUs", || Ok(preferred() == "0-3"))?;
+    guest.wait(PATIENCE, "use all CPUs", || Ok(everywhere()?.len() == 4))?;
+    ensure!(!enabled()?, "without steal, cpusets have been enabled");
+    steal.set(50);
+    guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
+    guest.wait(PATIENCE, "keep tasks there", || Ok(everywhere()?.iter().all(|cpu| *cpu < 2)))?;
+    ensure!(scheduler_state()? == "disabled", "a scheduler has been loaded");
+    // Now and then one core more is tried, and then there is nothing to enforce.
+    guest.wait(PATIENCE, "say that it is at work", || Ok(stats()?["scheduling"] == 1))?;
+    say("cpusets: half is stolen, and tasks run on one core; EEVDF schedules")?;
+
+    groups[1].set("2-3")?;
+    groups[2].set("1-2")?;
+    guest.wait(PATIENCE, "keep to what others want", || {
+        Ok(groups[1].cpus()? == "2-3" && groups[2].cpus()? == "1" && everywhere()?.contains(&2))
+    })?;
+    let late = Group::new("e.slice")?;
+    guest.wait(PATIENCE, "find a cgroup that came late", || Ok(late.cpus()? == "0-1"))?;
+    say(
+        "cpusets: CPUs that others ask for are theirs, as far as they are preferred; cgroups that come are found",
+    )?;
+
+    guest.kill()?;
+    // With the controller its files go, and what they say.
+    wait(PATIENCE, "put cpusets back after kill -9", || Ok(preferred().is_empty() && !enabled()?))?;
+    wait(PATIENCE, "use all CPUs", || Ok(everywhere()?.len() == 4))?;
+    say("cpusets: kill -9 while packed: all is as it was")?;
+
+    fs::write(format!("{CGROUPS}/cgroup.subtree_control"), "+cpuset").context("no cpusets")?;
+    groups[1].set("2-3")?;
+    let mut guest = start()?;
+    guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1" && groups[0].cpus()? == "0-1"))?;
+    steal.set(0);
+    guest.wait(PATIENCE, "prefer all again", || {
+        Ok(preferred() == "0-3" && cpus(&groups)? == ["0-3", "2-3", "0-3", "0-3"])
+    })?;
+    guest.wait(PATIENCE, "use all again", || Ok(everywhere()?.len() == 4))?;
+    let wants = groups[0].worker.used_within(Duration::from_millis(500));
+    ensure!(wants > 0.1, "a task had {wants} of a CPU");
+    drop(guest);
+    ensure!(enabled()?, "cpusets of others are gone");
+    if let Some(line) = complaints() {
+        bail!("the kernel complains: {line}");
+    }
+    say("cpusets: steal is over: all is as it was; the kernel had no complaint")
+}
+
+fn cpus(groups: &[Group]) -> Result<Vec<String>> {
+    groups.iter().map(Group::cpus).collect()
+}
