@@ -6,6 +6,7 @@
 //!   are made of.
 //! * [`compare`]: two reports. * [`json`]: files.
 
+pub mod bars;
 pub mod columns;
 pub mod compare;
 pub mod format;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Plots of lines and bars, for pages of other figures than the lab's.
+//! Plots of lines, for pages of other figures than the lab's.
 
-use crate::format::three;
-use crate::plot::{COLOURS, INK, css, label, room, svg};
+use crate::bars::short;
+use crate::plot::{COLOURS, INK, css, label, svg};
 use anyhow::Result;
 use plotters::prelude::*;
 
@@ -114,58 +114,14 @@ impl Lines {
     }
 }
 
-/// Ticks of axes are round.
-fn short(value: f64) -> String {
-    let text = three(value);
-    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').into() } else { text }
-}
-
-/// A plot of bars that are named, one below the other.
-///
-/// # Errors
-/// It cannot be drawn.
-pub fn bars(about: &str, x: &str, bars: &[(String, f64)]) -> Result<String> {
-    let most = bars.iter().map(|(_, value)| *value).fold(0.0, f64::max);
-    let top = if most > 0.0 { most * 1.05 } else { 1.0 };
-    // There is no room for more, and what matters comes first.
-    let name = |name: &str| name.chars().take(24).collect::<String>();
-    svg(64 + 24 * bars.len() as u32, about, |area| {
-        let names: Vec<String> = bars.iter().map(|(of, _)| name(of)).collect();
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_right(24)
-            .x_label_area_size(44)
-            .y_label_area_size(room(names.iter().map(String::as_str)))
-            .build_cartesian_2d(0.0..top, 0.0..bars.len().max(1) as f64)?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.25))
-            .axis_style(INK)
-            .x_labels(6)
-            .x_label_style(label(14))
-            .x_label_formatter(&|value| short(*value))
-            .y_labels(0)
-            .x_desc(x)
-            .draw()?;
-        for (i, ((_, value), name)) in bars.iter().zip(&names).enumerate() {
-            let y = (bars.len() - 1 - i) as f64;
-            chart.draw_series([Rectangle::new([(0.0, y + 0.2), (*value, y + 0.8)], ink(0).filled())])?;
-            let place = chart.backend_coord(&(0.0, y + 0.5));
-            area.draw(&Text::new(name.clone(), (8, place.1 - 6), label(14)))?;
-        }
-        Ok(())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bars::{Bar, bars};
 
     #[test]
     fn pictures_of_nothing_are_pictures() {
-        for plot in [Lines::default().svg().unwrap(), bars("nothing", "x", &[]).unwrap()] {
+        for plot in [Lines::default().svg().unwrap(), bars("nothing", "x", short, &[]).unwrap()] {
             assert!(plot.starts_with("<svg") && !plot.contains("NaN"), "{plot}");
         }
     }
@@ -190,6 +146,6 @@ mod tests {
 
     #[test]
     fn names_are_escaped() {
-        assert!(!bars("x", "y", &[("<script>".into(), 1.0)]).unwrap().contains("<script>"));
+        assert!(!bars("x", "y", short, &[Bar::new("<script>", 1.0)]).unwrap().contains("<script>"));
     }
 }

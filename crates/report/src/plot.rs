@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Plots as inline SVG.
 
+use crate::bars::{Bar, bars};
 use crate::format::count;
 use crate::loads::Load;
 use crate::schema::{Report, Run, VcpuResult};
@@ -73,47 +74,15 @@ pub(crate) fn room<'a>(names: impl Iterator<Item = &'a str>) -> u32 {
 /// The plot cannot be drawn.
 pub fn rates(report: &Report, rows: &[Row]) -> Result<String> {
     let Some(first) = rows.first() else { return Ok(String::new()) };
-    let most = rows.iter().map(|row| row.rate_range.1.max(row.bound.unwrap_or(0.0))).fold(0.0, f64::max);
-    let top = if most > 0.0 { most * 1.05 } else { 1.0 };
-    svg(64 + 30 * rows.len() as u32, "rates of the variants", |area| {
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_right(24)
-            .x_label_area_size(44)
-            .y_label_area_size(room(rows.iter().map(|row| row.variant.as_str())))
-            .build_cartesian_2d(0.0..top, 0.0..rows.len() as f64)?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.25))
-            .axis_style(INK)
-            .x_labels(6)
-            .x_label_style(label(14))
-            .x_label_formatter(&|rate| count(*rate))
-            .y_labels(0)
-            .x_desc(format!("{} per second and VM", first.unit))
-            .draw()?;
-        for (i, row) in rows.iter().enumerate() {
-            let y = (rows.len() - 1 - i) as f64;
-            let ink = colour(report, &row.variant);
-            chart.draw_series([Rectangle::new([(0.0, y + 0.2), (row.rate, y + 0.8)], ink.filled())])?;
-            if let Some(bound) = row.bound {
-                let line = PathElement::new([(bound, y), (bound, y + 1.0)], INK.stroke_width(2));
-                chart.draw_series([line])?;
-            }
-            let (low, high) = row.rate_range;
-            let lines = [[(low, 0.5), (high, 0.5)], [(low, 0.35), (low, 0.65)], [(high, 0.35), (high, 0.65)]];
-            let whisker =
-                lines.map(|line| PathElement::new(line.map(|(x, dy)| (x, y + dy)), INK.stroke_width(2)));
-            if row.repetitions > 1 {
-                chart.draw_series(whisker)?;
-            }
-            let place = chart.backend_coord(&(0.0, y + 0.5));
-            area.draw(&Text::new(row.variant.clone(), (8, place.1 - 6), label(14)))?;
-        }
-        Ok(())
-    })
+    let bar = |row: &Row| Bar {
+        name: row.variant.clone(),
+        value: row.rate,
+        ink: colour(report, &row.variant),
+        bound: row.bound,
+        range: (row.repetitions > 1).then_some(row.rate_range),
+    };
+    let x = format!("{} per second and VM", first.unit);
+    bars("rates of the variants", &x, count, &rows.iter().map(bar).collect::<Vec<_>>())
 }
 
 /// Loads side by side: what the baseline, Overbook and the best of the others do of the bound. A picture of its own, to
@@ -234,7 +203,7 @@ fn short_time(ns: f64) -> String {
 /// # Errors
 /// The plot cannot be drawn.
 pub fn vcpu_time(report: &Report, variant: &str) -> Result<Option<String>> {
-    let bars = bars(report, variant);
+    let bars = vcpu_bars(report, variant);
     if bars.is_empty() {
         return Ok(None);
     }
@@ -275,14 +244,14 @@ pub fn vcpu_time(report: &Report, variant: &str) -> Result<Option<String>> {
 }
 
 /// One vCPU; shares of the window.
-struct Bar {
+struct VcpuBar {
     name: String,
     ran: f64,
     queued: f64,
     steal: f64,
 }
 
-fn bars(report: &Report, variant: &str) -> Vec<Bar> {
+fn vcpu_bars(report: &Report, variant: &str) -> Vec<VcpuBar> {
     let runs = summary::runs_of(report, variant);
     let Some(first) = runs.first() else { return Vec::new() };
     let median = |vm: usize, vcpu: usize, of: fn(&VcpuResult) -> u64| {
@@ -294,7 +263,7 @@ fn bars(report: &Report, variant: &str) -> Vec<Bar> {
     };
     let vcpus =
         first.vms.iter().enumerate().flat_map(|(i, vm)| (0..vm.vcpus.len()).map(move |j| (i, j, &vm.name)));
-    let bar = |(i, j, name): (usize, usize, &String)| Bar {
+    let bar = |(i, j, name): (usize, usize, &String)| VcpuBar {
         name: format!("{name}/{j}"),
         ran: median(i, j, |v| v.run_ns),
         queued: median(i, j, |v| v.queued_ns),

@@ -54,9 +54,9 @@ impl Fleet {
             .collect();
         // They go with the machine.
         let groups = Groups::create(scenario.layout.cgroups, &members)?;
-        let mut vms = Vec::new();
+        let (mut vms, guest_weight) = (Vec::new(), scenario.guest_weight());
         for (nth, member) in members.iter().enumerate() {
-            let vm = LinuxVm::start(&member.name, spec, member.vcpus, others, scenario.guest_weight())?;
+            let vm = LinuxVm::start(&member.name, spec, member.vcpus, others, guest_weight)?;
             for tid in &vm.tids {
                 task::bind(*tid, shared)?;
             }
@@ -69,7 +69,6 @@ impl Fleet {
             Cgroups::PerVm | Cgroups::PerVcpu => 1.0 / f64::from(spec.guests),
         };
         let entitled_cpus = members.iter().map(|member| f64::from(spec.cpus) * part(member)).collect();
-        let guest_weight = scenario.guest_weight();
         let mut fleet = Fleet { vms, spec: spec.clone(), entitled_cpus, guest_weight };
         for vm in &mut fleet.vms {
             vm.ready()?;

@@ -3,9 +3,10 @@
 
 use super::{Far, Moment};
 use anyhow::Result;
+use overbook_report::bars::{Bar, bars, short};
 use overbook_report::format::fixed;
 use overbook_report::html::plain::{self, Part};
-use overbook_report::lines::{Line, Lines, Mark, bars};
+use overbook_report::lines::{Line, Lines, Mark};
 
 /// VMs of the table and the bars; what drives a host is among them.
 const SHOWN: usize = 20;
@@ -37,8 +38,7 @@ pub fn render(far: &Far) -> Result<String> {
             format!("{} %", fixed(driver.part_percent, 1)),
         ]
     });
-    let parts: Vec<(String, f64)> =
-        shown.iter().map(|driver| (driver.name.clone(), driver.part_percent)).collect();
+    let drivers: Vec<Bar> = shown.iter().map(|driver| Bar::new(&driver.name, driver.part_percent)).collect();
     let (curve, load, ready) = (curve(far), load(far), ready(far));
     let parts = [
         Part::Plot {
@@ -62,7 +62,7 @@ pub fn render(far: &Far) -> Result<String> {
         },
         Part::Plot {
             title: "Who drives it",
-            svg: bars("VMs by their part of what is wanted", "part of what is wanted, %", &parts)?,
+            svg: bars("VMs by their part of what is wanted", "part of what is wanted, %", short, &drivers)?,
             legend: Vec::new(),
             note: "A VM whose bar is long brings the ratio down most; elsewhere, or at another hour, it would weigh less.",
         },
