@@ -2,7 +2,7 @@
 //! What docs, code, scenarios and patches point at is there: sources by their keys (docs/references.md), headings and
 //! files by links, and the messages that docs/troubleshooting.md quotes in the code.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -159,4 +159,20 @@ fn messages_that_are_quoted_exist() {
         }
     }
     assert!(quoted > 20, "only {quoted} messages");
+}
+
+/// A term has one line in the glossary, and the terms of a table are in order.
+#[test]
+fn terms_of_the_glossary_are_in_order_and_once() {
+    let page = fs::read_to_string(root().join("docs/glossary.md")).unwrap();
+    let mut seen = BTreeSet::new();
+    for section in page.split("\n## ") {
+        let rows = section.lines().filter_map(|line| line.strip_prefix("| **")?.split("**").next());
+        let terms: Vec<String> = rows.map(str::to_lowercase).collect();
+        assert!(terms.is_sorted(), "docs/glossary.md is out of order: {terms:?}");
+        for term in terms {
+            assert!(seen.insert(term.clone()), "docs/glossary.md has {term:?} twice");
+        }
+    }
+    assert!(seen.len() > 40, "only {} terms", seen.len());
 }

@@ -282,8 +282,8 @@ void tun_wake(u32 cpu, u32 id)
 		if (!rq->curr)
 			resched_curr(rq);
 	} else if (!rq->curr) {
-		/* In the kernel nobody ends while he is woken; here the idle CPU that was claimed
-		 * for him must be idle again. */
+		/* In the kernel no task ends while it is woken; here the idle CPU that was claimed
+		 * for it must be idle again. */
 		resched_curr(rq);
 	}
 	rq_unlock(to);

@@ -258,7 +258,7 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 		settle();
 	taskc->running_since = 0;
 	look_at(p, taskc);
-	/* Who loses the CPU against his will was at work, as far as anybody knows. */
+	/* A task that is preempted was at work, as far as is known. */
 	if (!taskc->yielded)
 		taskc->spun_at = 0;
 }

@@ -248,7 +248,7 @@ static void change_pool(struct task_struct *p, struct task_ctx *taskc)
 	taskc->pool = join_pool(p);
 }
 
-/* Whoever runs by his key carries the clocks along. */
+/* A task that runs by its key carries the clocks along. */
 __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 {
 	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
