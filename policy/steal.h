@@ -49,8 +49,7 @@ struct ovb_steal_rules {
 /* What happened in a period. */
 struct ovb_steal_sample {
 	ovb_u64 elapsed_ns;
-	/* Summed over all CPUs: CPU time that the guest had, and that it was owed and did not have.
-	 */
+	/* Summed over all CPUs: CPU time that the guest had, and that was stolen from it. */
 	ovb_u64 run_ns;
 	ovb_u64 steal_ns;
 	/* CPUs of all cores, and of the preferred ones, at least 1. */
@@ -105,8 +104,7 @@ struct ovb_steal_state {
 #define OVB_STEAL_HOLD_SAMPLES 16u
 #define OVB_STEAL_DOUBLINGS    6u
 /* Samples that a mean remembers, and that a shrink is judged by at most, twice. Those of a fifth of
- * a second differ by a fifth among each other.
- */
+ * a second differ by a fifth among each other. */
 #define OVB_STEAL_MEMORY 8u
 
 /* part · 10000 ÷ whole, saturating; 0 if whole is 0. Off by one part in 2^17 at most. */

@@ -61,28 +61,44 @@ struct ovb_deboost_state {
 	ovb_u32 pad;
 };
 
-/* Upper bound of a penalty: 6, 4, 2.5, 2, 1.5 or 1 granularities, less the more tasks compete. */
+/*
+ * The more tasks compete, the smaller a penalty. In granularities:
+ *
+ *   queued   cap   baseline
+ *        2   6     1
+ *        3   4     15/16
+ *   4 to 6   2.5   5/8
+ *   7 to 8   2     1/2
+ *  9 to 12   1.5   3/8
+ *     more   1     1/4
+ */
+
+/* Upper limit of a penalty. */
 static inline ovb_u64 ovb_deboost_cap(ovb_u64 gran, ovb_u32 nr_queued)
 {
-	ovb_u64 halves = nr_queued <= 2	   ? 12
-			 : nr_queued <= 3  ? 8
-			 : nr_queued <= 6  ? 5
-			 : nr_queued <= 8  ? 4
-			 : nr_queued <= 12 ? 3
-					   : 2;
+	/* clang-format off */
+	ovb_u64 halves = nr_queued <=  2 ? 12 :
+			 nr_queued <=  3 ?  8 :
+			 nr_queued <=  6 ?  5 :
+			 nr_queued <=  8 ?  4 :
+			 nr_queued <= 12 ?  3 :
+					    2;
+	/* clang-format on */
 
 	return ovb_mul_shr_sat(gran, halves, 1);
 }
 
-/* Penalty when the target is not behind: 1, 15/16, 5/8, 1/2, 3/8 or 1/4 of a granularity. */
+/* Penalty when the target is not behind. */
 static inline ovb_u64 ovb_deboost_baseline(ovb_u64 gran, ovb_u32 nr_queued)
 {
-	ovb_u64 sixteenths = nr_queued <= 2    ? 16
-			     : nr_queued <= 3  ? 15
-			     : nr_queued <= 6  ? 10
-			     : nr_queued <= 8  ? 8
-			     : nr_queued <= 12 ? 6
-					       : 4;
+	/* clang-format off */
+	ovb_u64 sixteenths = nr_queued <=  2 ? 16 :
+			     nr_queued <=  3 ? 15 :
+			     nr_queued <=  6 ? 10 :
+			     nr_queued <=  8 ?  8 :
+			     nr_queued <= 12 ?  6 :
+						4;
+	/* clang-format on */
 
 	return ovb_mul_shr_sat(gran, sixteenths, 4);
 }

@@ -184,8 +184,7 @@ static void pi_unlock(struct tun_task *p)
 	p->pi_owner = 0;
 }
 
-/* What the outside does by itself, between operations: as CPU 0, which may be in the middle of one.
- */
+/* What the outside does by itself, between operations: as CPU 0, which may be amid one. */
 void begin_outside(void)
 {
 	static struct tun_op outside = {.rq = -1};

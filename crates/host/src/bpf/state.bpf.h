@@ -57,8 +57,7 @@ const volatile u64 stale_ns = 1000000;
 const volatile u64 window_ns = 50000000;
 /* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
 const volatile u64 idle_patience_ns = 1000000000;
-/* Two PAUSE exits no further apart are one spin: the hardware's window, an exit and some room, ns.
- */
+/* Two PAUSE exits no further apart are one spin, ns: the hardware's window, an exit, some room. */
 const volatile u64 spin_gap_ns = 20000;
 /* A spinner whom KVM asks nobody for leaves its CPU so much later, ns: when the program that finds
  * that out has ended. */
