@@ -176,3 +176,14 @@ fn terms_of_the_glossary_are_in_order_and_once() {
     }
     assert!(seen.len() > 40, "only {} terms", seen.len());
 }
+
+/// What is released next is what the changelog begins with.
+#[test]
+fn the_changelog_begins_with_this_version() {
+    let text = |file: &str| fs::read_to_string(root().join(file)).unwrap();
+    let (cargo, changes) = (text("Cargo.toml"), text("CHANGELOG.md"));
+    let version =
+        cargo.lines().find_map(|line| line.strip_prefix("version = \"")?.strip_suffix('"')).unwrap();
+    let newest = changes.lines().find_map(|line| line.strip_prefix("## ")).unwrap();
+    assert_eq!(newest, version, "CHANGELOG.md and Cargo.toml");
+}
