@@ -61,7 +61,9 @@ const HOST: [Column<HostStats>; 10] = [
     }),
     ("overbook_host_tasks_parked", "tasks parked, as their group has used its cpu.max", |s| s.parked),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
-    ("overbook_host_slices_extended", "slices extended, since no task that was due earlier waited", |s| s.keep),
+    ("overbook_host_slices_extended", "slices extended, since no task that was due earlier waited", |s| {
+        s.keep
+    }),
     ("overbook_host_turns_extended", "old name of overbook_host_slices_extended", |s| s.keep),
     ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
     ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),
