@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which core a guest stops to prefer, and which it prefers again (ours; the published series leaves
- * NUMA for later). Nodes keep their proportions, as memory is spread over them: the
+ * Which core a guest stops to prefer, and which it prefers again. Ours: [preferred-v2] leaves NUMA
+ * for later. Nodes keep their proportions, as memory is spread over them: the
  * core goes on the node that has most of its cores left, and comes on the one that has fewest. A
  * core that housekeeping runs on never goes.
  */

@@ -58,8 +58,7 @@ static inline ovb_u32 ovb_entitled(struct ovb_claim *others, ovb_u32 nr, ovb_u32
 	return share < most ? (ovb_u32)share : most;
 }
 
-/* A guest does not grow for less than this above what its cores do, nor shrink for as little below.
- */
+/* A guest grows for no less than this above what its cores do, and shrinks for no less below. */
 #define OVB_ENTITLE_GROWS   (OVB_ENTITLE_ONE / 8)
 #define OVB_ENTITLE_SHRINKS (OVB_ENTITLE_ONE / 16)
 

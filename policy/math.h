@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * 64-bit arithmetic without a 64-bit division: a 32-bit kernel has no __udivdi3 to link with (a
- * test robot said so of the published debooster's gap/10), and BPF has no 128-bit product.
+ * 64-bit arithmetic without a 64-bit division: a 32-bit kernel has no __udivdi3 to link with (the
+ * gap/10 of [debooster-v2] did not link), and BPF has no 128-bit product.
  */
 #ifndef OVERBOOK_POLICY_MATH_H
 #define OVERBOOK_POLICY_MATH_H

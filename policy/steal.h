@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Steal monitor: how many cores a guest should use, from what it got and what was stolen from it in
- * each period. Pure: the same samples give the same decisions, so that a recorded
- * trace can be replayed.
+ * each period. Pure: the same samples give the same decisions, so that a recorded trace can be
+ * replayed.
  *
- * Two governors. `step` is the published rule: one core fewer while steal is above `high`, one more
- * while it is not above `low`. `proportional` (ours) goes at once to as many cores as the host gave
- * CPUs, takes a shrink back if it cost CPU time, and grows by 1, 2, 4, … once steal has been low
- * for long.
+ * Two governors. `step` is the rule of [preferred-v2]: one core fewer while steal is above `high`,
+ * one more while it is not above `low`. `proportional` is ours: it goes at once to as many cores as
+ * the host gave CPUs, takes a shrink back if it cost CPU time, and grows by 1, 2, 4, … once steal
+ * has been low for long.
+ *
+ * Example: 8 cores of one CPU, all busy, of which the host serves 5: steal is 3/8 of the time.
+ * After `agree` such samples `step` prefers 7 cores, and after as many again 6; `proportional`
+ * prefers 5 at once.
  *
  * Why the shrink may cost. A host that shares by vCPU (all in one group) gives a guest that runs
  * fewer vCPUs less, and its neighbours more. Such a host does not reward who asks for less, so we
@@ -34,7 +38,7 @@ struct ovb_steal_rules {
 	 * not exceed `low`. */
 	ovb_u32 low;
 	ovb_u32 high;
-	/* Consecutive samples that must agree before anything changes, 1 to 100 (A8 [I]: 2). */
+	/* Consecutive samples that must agree before anything changes, 1 to 100. */
 	ovb_u32 agree;
 	/* Samples of low steal before `proportional` grows, 1 to 1000. */
 	ovb_u32 quiet;
@@ -45,8 +49,7 @@ struct ovb_steal_rules {
 /* What happened in a period. */
 struct ovb_steal_sample {
 	ovb_u64 elapsed_ns;
-	/* Summed over all CPUs: CPU time that the guest had, and that it was owed and did not have.
-	 */
+	/* Summed over all CPUs: CPU time that the guest had, and that was stolen from it. */
 	ovb_u64 run_ns;
 	ovb_u64 steal_ns;
 	/* CPUs of all cores, and of the preferred ones, at least 1. */
@@ -61,7 +64,7 @@ enum ovb_steal_direction {
 };
 
 /* Zero at start, and whenever the cores change by another hand (hotplug, a mask set by the user):
- * what was learnt is about other cores then (A9). */
+ * what was learnt is about other cores then. */
 struct ovb_steal_state {
 	/* Where the last samples pointed, and how many of them. */
 	ovb_u32 direction;
@@ -101,8 +104,7 @@ struct ovb_steal_state {
 #define OVB_STEAL_HOLD_SAMPLES 16u
 #define OVB_STEAL_DOUBLINGS    6u
 /* Samples that a mean remembers, and that a shrink is judged by at most, twice. Those of a fifth of
- * a second differ by a fifth among each other.
- */
+ * a second differ by a fifth among each other. */
 #define OVB_STEAL_MEMORY 8u
 
 /* part · 10000 ÷ whole, saturating; 0 if whole is 0. Off by one part in 2^17 at most. */
@@ -196,7 +198,7 @@ static inline int ovb_steal_agree(struct ovb_steal_state *state, ovb_u32 directi
 	return direction != OVB_STEAL_HOLD && state->agreed >= enough;
 }
 
-/* The published rule. */
+/* The rule of [preferred-v2]. */
 static inline ovb_u32 ovb_steal_step(struct ovb_steal_state *state,
 				     const struct ovb_steal_rules *rules,
 				     const struct ovb_steal_sample *sample, ovb_u32 cores,

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Lag credit: instead of pushing the yielder back, lift the target just above the line below which
- * it may not be picked. The redesign (v3) of the vruntime debooster.
+ * Lag credit [lag-credit-v3]: instead of pushing the yielder back, give the target just enough lag
+ * to be eligible.
  *
- * The sources say "a small positive lag margin, scaled by queue depth and clamped to the legal
- * positive-lag bound" and give no numbers. Ours: 1/8 of a weighted slice for each queued
- * competitor, so that the target survives one pick of each, and at most one weighted slice, the lag
- * that EEVDF itself allows.
+ * The source gives its margin in words: small, positive, growing with the length of the queue, and
+ * within the lag that EEVDF allows. The numbers are ours: 1/8 of a weighted slice for each queued
+ * competitor, so that the target survives one pick of each, and at most one weighted slice.
+ *
+ * Example: a weighted slice of 2.8 ms, 3 tasks queued, the queue at virtual time 100 ms. A target
+ * at 104 ms is not eligible; it is put at 100 - 3/8 * 2.8 = 98.95 ms. One at 99 ms stays there.
  */
 #ifndef OVERBOOK_PUBLISHED_CREDIT_H
 #define OVERBOOK_PUBLISHED_CREDIT_H

@@ -1,20 +1,24 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * The vruntime debooster: on a directed yield the yielder is pushed back by a bounded penalty, to
- * where it competes with its target. The rule of "[PATCH v2 0/9] sched/kvm: Semantics-aware vCPU
- * scheduling for oversubscribed KVM", with its constants, in two forms:
+ * where it competes with its target. The rule and the constants of [debooster-v2], in two forms:
  *
- *  - ovb_deboost_published() does what the published code does, its dead steps included, for
- * comparison;
- *  - ovb_deboost() does what its description says. Mended: the penalty starts from the zero-gap
- * baseline and not from a full granularity, so that the baselines count, and so that the gap counts
- * in deep queues, where floor and cap were the same; reversed pairs are found, since only what
- * changes virtual time is rate-limited; a call that fails its checks uses nothing up; all
- * comparisons survive the wrap.
+ * ovb_deboost_published() does what the published code does, its dead steps included.
  *
- * The caller must bring the virtual times of the common queue up to date first. The published code
- * skipped that exactly when the yielder's entity was current (step 7), which it always is: its
- * virtual time was then stale, too low, and the gap too large.
+ * ovb_deboost() does what its description says. What it mends:
+ *   floor      the penalty starts from the zero-gap baseline, not from a full granularity: so the
+ *              baselines count, and the gap counts in deep queues, where floor and cap were equal
+ *   reversals  are found, since only what changes virtual time is rate-limited
+ *   limit      a call that fails its checks uses nothing up
+ *   wrap       all comparisons survive it
+ *
+ * The caller brings the virtual times of the common queue up to date first. The published code
+ * skips that exactly when the yielder's entity is current, which it always is: its virtual time is
+ * then stale, too low, and the gap too large.
+ *
+ * Example: a granularity of 2.8 ms, 3 tasks queued, a target 5 ms behind (the gap). Baseline 15/16
+ * * 2.8 = 2.625 ms, plus 11/10 * 5 = 5.5 ms: 8.125 ms, below the cap of 4 * 2.8 = 11.2 ms. As
+ * published: 2.8 + 5.5 = 8.3 ms.
  */
 #ifndef OVERBOOK_PUBLISHED_DEBOOST_H
 #define OVERBOOK_PUBLISHED_DEBOOST_H
@@ -23,7 +27,7 @@
 #include "ratelimit.h"
 #include "../vtime.h"
 
-/* The published times, ns, for struct ovb_deboost_call. */
+/* The times of [debooster-v2], ns, for struct ovb_deboost_call. */
 #define OVB_DEBOOST_INTERVAL_NS 6000000ull
 #define OVB_DEBOOST_REVERSAL_NS 600000ull
 
@@ -57,28 +61,44 @@ struct ovb_deboost_state {
 	ovb_u32 pad;
 };
 
-/* Upper bound of a penalty: 6, 4, 2.5, 2, 1.5 or 1 granularities, less the more tasks compete. */
+/*
+ * The more tasks compete, the smaller a penalty. In granularities:
+ *
+ *   queued   cap   baseline
+ *        2   6     1
+ *        3   4     15/16
+ *   4 to 6   2.5   5/8
+ *   7 to 8   2     1/2
+ *  9 to 12   1.5   3/8
+ *     more   1     1/4
+ */
+
+/* Upper limit of a penalty. */
 static inline ovb_u64 ovb_deboost_cap(ovb_u64 gran, ovb_u32 nr_queued)
 {
-	ovb_u64 halves = nr_queued <= 2	   ? 12
-			 : nr_queued <= 3  ? 8
-			 : nr_queued <= 6  ? 5
-			 : nr_queued <= 8  ? 4
-			 : nr_queued <= 12 ? 3
-					   : 2;
+	/* clang-format off */
+	ovb_u64 halves = nr_queued <=  2 ? 12 :
+			 nr_queued <=  3 ?  8 :
+			 nr_queued <=  6 ?  5 :
+			 nr_queued <=  8 ?  4 :
+			 nr_queued <= 12 ?  3 :
+					    2;
+	/* clang-format on */
 
 	return ovb_mul_shr_sat(gran, halves, 1);
 }
 
-/* Penalty when the target is not behind: 1, 15/16, 5/8, 1/2, 3/8 or 1/4 of a granularity. */
+/* Penalty when the target is not behind. */
 static inline ovb_u64 ovb_deboost_baseline(ovb_u64 gran, ovb_u32 nr_queued)
 {
-	ovb_u64 sixteenths = nr_queued <= 2    ? 16
-			     : nr_queued <= 3  ? 15
-			     : nr_queued <= 6  ? 10
-			     : nr_queued <= 8  ? 8
-			     : nr_queued <= 12 ? 6
-					       : 4;
+	/* clang-format off */
+	ovb_u64 sixteenths = nr_queued <=  2 ? 16 :
+			     nr_queued <=  3 ? 15 :
+			     nr_queued <=  6 ? 10 :
+			     nr_queued <=  8 ?  8 :
+			     nr_queued <= 12 ?  6 :
+						4;
+	/* clang-format on */
 
 	return ovb_mul_shr_sat(gran, sixteenths, 4);
 }
@@ -107,7 +127,7 @@ static inline void ovb_deboost_record(struct ovb_deboost_state *state,
 	state->pair_known = 1;
 }
 
-/* The published penalty (steps 8 to 12), ns of virtual time. */
+/* The published penalty, ns of virtual time. */
 static inline ovb_u64 ovb_deboost_penalty_published(ovb_u64 gran, ovb_u64 gap, ovb_u32 nr_queued,
 						    int reversal)
 {

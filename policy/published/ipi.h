@@ -2,12 +2,12 @@
 /*
  * The two published ways to know an IPI's receiver, for comparison with relations.h.
  *
- * "KVM: Implement IPI-aware directed yield candidate selection": one slot each way.
- * Its defects are kept: any EOI ends the relation, whatever its vector; an EOI wipes the receiver's
- * own outgoing record; the last of several receivers is the only one known.
+ * IPI tracking [debooster-v2], patches 6 to 9: one slot each way. Its defects are kept: any EOI
+ * ends the relation, whatever its vector; an EOI wipes the receiver's own outgoing record; the last
+ * of several receivers is the only one known.
  *
- * ple-kvm (A6, patch 2): a receiver that is scheduled out when the IPI is sent notes the sender in
- * a bitmap of 64, which is cleared when it runs.
+ * The gates [ple-kvm], patch 2: a receiver that is scheduled out when the IPI is sent notes the
+ * sender in a bitmap of 64, which is cleared when the receiver runs.
  */
 #ifndef OVERBOOK_PUBLISHED_IPI_H
 #define OVERBOOK_PUBLISHED_IPI_H

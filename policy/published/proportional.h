@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Proportional hierarchical yield (K Prateek Nayak): after an ordinary yield, every group above the
- * yielder is pushed back too, by a weighted slice times the yielder's share of that group. The
+ * Proportional hierarchical yield [proportional-yield]: after an ordinary yield, every group above
+ * the yielder is pushed back too, by a weighted slice times the yielder's share of that group. The
  * caller climbs from the task to the root, and stops where an entity is not eligible.
+ *
+ * Example: a slice of 3 ms; two vCPUs of equal weight in a VM's group, which weighs a quarter of
+ * the root queue. One vCPU yields. Its share of the group is 1/2, so the group moves back by half
+ * of its weighted slice; a group above the root queue would move by 1/2 * 1/4 = 1/8 of its own.
  *
  * The share is carried as a fraction of 2^15, so that nothing overflows on 32 bits and no 64-by-32
  * division truncates a total weight.

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * At most once per interval. Asking and using are two steps: the published debooster stamped the
- * time as soon as it had asked (step 4), so that a call which then failed its checks, a target on
- * another runqueue for one, locked out the next 6 ms.
+ * At most once per interval. Asking and using are two steps. [debooster-v2] stamps the time as soon
+ * as it has asked, so that a call which then fails its checks (its target is on another runqueue)
+ * locks out the next 6 ms.
  */
 #ifndef OVERBOOK_PUBLISHED_RATELIMIT_H
 #define OVERBOOK_PUBLISHED_RATELIMIT_H

@@ -114,7 +114,7 @@ counters! {
         longest_ns: u64,
         #[stat(desc = "name as its stack has it, with its namespace or project (docs/observe.md), else the command")]
         name: String,
-        #[stat(desc = "targets by tier")]
+        #[stat(desc = "vCPUs picked, by what they were worth most for")]
         tiers: BTreeMap<String, TierStats>,
         #[stat(desc = "vCPUs by id")]
         vcpus: BTreeMap<u32, VcpuStats>,
@@ -148,7 +148,7 @@ pub struct HostStats {
     pub idle_overdue: u64,
     #[stat(desc = "running tasks preempted by one that woke up")]
     pub preempt: u64,
-    #[stat(desc = "turns extended, since nobody with an earlier deadline waited")]
+    #[stat(desc = "slices extended, since nobody with an earlier key waited")]
     pub keep: u64,
     #[stat(desc = "tasks taken from another LLC's queue")]
     pub steal_llc: u64,
@@ -215,7 +215,7 @@ impl HostStats {
     pub fn print(&self, to: &mut impl Write) -> Result<()> {
         writeln!(
             to,
-            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, stolen {}",
+            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, taken from other LLCs {}",
             self.settings,
             self.direct,
             self.queued_llc,

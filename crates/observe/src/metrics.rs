@@ -54,14 +54,17 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 9] = [
+const HOST: [Column<HostStats>; 10] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", |s| {
         s.queued_llc + s.queued_pool + s.queued_cpu + s.queued_idle
     }),
     ("overbook_host_tasks_parked", "tasks parked, as their group has used its cpu.max", |s| s.parked),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
-    ("overbook_host_turns_extended", "turns extended, since nobody waited who was due earlier", |s| s.keep),
+    ("overbook_host_slices_extended", "slices extended, since no task that was due earlier waited", |s| {
+        s.keep
+    }),
+    ("overbook_host_turns_extended", "old name of overbook_host_slices_extended", |s| s.keep),
     ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
     ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),
     (
@@ -78,7 +81,7 @@ const VM: [Column<VmStats>; 6] = [
         s.delivered
     }),
     ("overbook_vm_spins_unheard", "spins for which KVM found nobody to yield to", |s| s.unheard),
-    ("overbook_vm_spins_gave_up", "spinners that gave up their turn", |s| s.gave_up),
+    ("overbook_vm_spins_gave_up", "spinners that gave up their CPU to other tenants", |s| s.gave_up),
     ("overbook_vm_ipis", "IPIs between vCPUs that were seen", |s| s.ipis),
     ("overbook_vm_eois", "ends of interrupts that were seen", |s| s.eois),
 ];

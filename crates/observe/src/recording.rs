@@ -92,7 +92,7 @@ impl Recorder {
             line.clear();
             let read = reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
             if !line.ends_with(b"\n") {
-                // Who was killed while he wrote leaves the beginning of a snapshot, and nothing else.
+                // A writer that was killed leaves the beginning of a snapshot, and nothing else.
                 if whole == 0 && read > 0 && !line.starts_with(b"{\"at_ns\":") {
                     bail!("it holds something else: name another file");
                 }

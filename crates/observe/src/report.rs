@@ -71,7 +71,7 @@ impl VmReady {
 pub enum Origin {
     /// Root, who sees all VMs.
     Root,
-    /// A user who sees only his own.
+    /// A user, who sees only their own.
     User,
     /// A recording.
     Recording,

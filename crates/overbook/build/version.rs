@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The version of a build: `0.1.0+git20261122.130835.114.3c17c60d51`, so that dpkg takes every commit for newer than the one
+//! The version of a build: `0.2.0+git20261122.130835.114.3c17c60d51`, so that dpkg takes every commit for newer than the one
 //! before. After the base come the newest commit's day and time (UTC), the number of commits, and the commit.
 //!
 //! Time and number never go back along a history: the time is the newest of all commits, so a wrong clock does no harm, and of

@@ -82,7 +82,7 @@ pub fn vtime_before(a: u64, b: u64) -> bool {
     unsafe { ffi::ovb_vtime_before(a, b) != 0 }
 }
 
-/// `published/deboost.h`: the published penalty (steps 8 to 12).
+/// `published/deboost.h`: the published penalty.
 pub fn deboost_penalty_published(gran: u64, gap: u64, nr_queued: u32, reversal: bool) -> u64 {
     // SAFETY: as in `pure!`.
     unsafe { ffi::ovb_deboost_penalty_published(gran, gap, nr_queued, reversal.into()) }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One test per step of the published debooster ("[PATCH v2 0/9] sched/kvm: Semantics-aware vCPU scheduling for
-//! oversubscribed KVM") that does nothing, or not what it says: what it does, and what the mended rule does.
+//! One test per step of [debooster-v2] that does nothing, or not what it says: what it does, and what the mended
+//! rule does.
 //!
 //! Two defects need a kernel to be shown and are not here: two clock updates under one lock hold trip the
 //! double-clock check, and the promised check for a nonzero slice does not exist.

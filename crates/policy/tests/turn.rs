@@ -127,10 +127,10 @@ struct Tenant {
 proptest! {
     #![proptest_config(cases(500))]
 
-    /// The rules together, on one CPU, as the scheduler applies them: whoever has the earliest deadline runs, and his
-    /// turn ends when his virtual time has come there. Each has his share, to a turn and what is run beyond one.
+    /// The rules together, on one CPU, as the scheduler applies them: the tenant with the earliest deadline runs, and its
+    /// turn ends when its virtual time has come there. Each has its share, to a turn and what is run beyond one.
     #[test]
-    fn everybody_has_his_share(
+    fn every_tenant_has_its_share(
         begin in start(),
         weights in prop::collection::vec(10u32..=OVB_WEIGHT_MAX, 2..12),
         slices in prop::collection::vec(1u64..=100, 500..1500),

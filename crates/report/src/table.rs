@@ -53,7 +53,7 @@ fn entry(name: &str, width: usize, text: &str) -> String {
     lines.iter().map(|line| format!("{}\n", line.trim_end())).collect()
 }
 
-/// Everything that a reader must know before he believes a number; in full, what the instrument found as well.
+/// What a reader must know before believing a number; in full, what the instrument found as well.
 pub fn header(report: &Report, full: bool) -> String {
     let (s, m) = (&report.scenario, &report.machine);
     let mut text = format!("{} — {}\n", s.name, s.title);

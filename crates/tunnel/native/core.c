@@ -184,8 +184,7 @@ static void pi_unlock(struct tun_task *p)
 	p->pi_owner = 0;
 }
 
-/* What the outside does by itself, between operations: as CPU 0, which may be in the middle of one.
- */
+/* What the outside does by itself, between operations: as CPU 0, which may be amid one. */
 void begin_outside(void)
 {
 	static struct tun_op outside = {.rq = -1};
@@ -282,8 +281,8 @@ void tun_wake(u32 cpu, u32 id)
 		if (!rq->curr)
 			resched_curr(rq);
 	} else if (!rq->curr) {
-		/* In the kernel nobody ends while he is woken; here the idle CPU that was claimed
-		 * for him must be idle again. */
+		/* In the kernel no task ends while it is woken; here the idle CPU that was claimed
+		 * for it must be idle again. */
 		resched_curr(rq);
 	}
 	rq_unlock(to);

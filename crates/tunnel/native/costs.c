@@ -182,8 +182,7 @@ u32 tun_lines(const struct tun_line **list)
 	return n;
 }
 
-/* What clang calls before every store of sources built with -fsanitize-coverage=func,trace-stores.
- */
+/* Called before every store of sources built with -fsanitize-coverage=func,trace-stores. */
 #define STORED(size)                                \
 	void __sanitizer_cov_store##size(void *at); \
 	void __sanitizer_cov_store##size(void *at)  \

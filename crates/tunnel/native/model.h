@@ -47,8 +47,7 @@ struct tun_calls {
 	void (*resched)(u32 cpu);
 	/* CPU `from` has asked to kick `cpu`, with SCX_KICK_*. */
 	void (*kick)(u32 from, u32 cpu, u64 flags);
-	/* A CPU goes from one task to another; ~0 is none. `on_rq`: the former still wants to run.
-	 */
+	/* A CPU goes from one task to another; ~0 is none. `on_rq`: the former wants to run on. */
 	void (*switched)(u32 cpu, u32 prev, u32 next, bool on_rq);
 	/* A task was put into a queue, or taken out of one. */
 	void (*queued)(u32 task, u64 dsq);

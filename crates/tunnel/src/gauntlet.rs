@@ -689,8 +689,8 @@ fn halting(object: Option<Vec<u8>>) -> Result<Report> {
     Ok(report)
 }
 
-/// A VM whose vCPUs yield all the time has no more than its share, and little less: who gives a CPU up, as nobody of the
-/// VM can do anything with it, does not use what is due to him.
+/// A VM whose vCPUs yield all the time has no more than its share, and little less: a vCPU that gives its CPU up, as no
+/// sibling can use it, does not use what is due to it.
 fn yields_beside_hogs(object: Option<Vec<u8>>) -> Result<Report> {
     let mut setup = Setup::new(object, Host { bounds: shares(0.06), ..Host::default() })?;
     setup.vm("shootdown", 4, Pattern::Shootdown, |_| {});

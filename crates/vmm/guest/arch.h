@@ -64,8 +64,7 @@ static inline void out_fault(void)
 	asm volatile("outb %0, %1" ::"a"((unsigned char)0), "Nd"((unsigned short)OB_PORT_FAULT));
 }
 
-/* The unit of computation: the same instructions everywhere, and nothing the compiler can remove.
- */
+/* The unit of computation: the same instructions everywhere, none that the compiler removes. */
 static inline void turns(ob_u64 n)
 {
 	if (n)

@@ -178,7 +178,7 @@ fn run(
     for (index, mut vcpu) in machine.vcpus.into_iter().enumerate() {
         let (start, tid_sender, out) = (start.clone(), tid_sender.clone(), out.clone());
         let memory = GuestMemory::open(&config.memory)?;
-        // QEMU's name for its vCPU threads, so that whoever looks finds what he knows.
+        // QEMU's name for its vCPU threads, so that tools that look for it find it.
         thread::Builder::new().name(format!("CPU {index}/KVM")).spawn(move || {
             // SAFETY: a plain system call without arguments.
             let tid = unsafe { libc::gettid() };

@@ -123,7 +123,7 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	look_into(llc_dsq(llc), 0);
 }
 
-/* Whether anybody is queued where a CPU that has nothing to do takes him from. */
+/* Whether a task is queued where a CPU that has nothing to do takes it from. */
 static bool somebody_waits(s32 cpu)
 {
 	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);

@@ -33,7 +33,7 @@ enum ovb_count {
 	OVB_COUNT_PARKED,
 	/* Running tasks preempted by one that woke up. */
 	OVB_COUNT_PREEMPT,
-	/* Slices extended since nobody with an earlier deadline waited. */
+	/* Slices extended, since nobody with an earlier key waited. */
 	OVB_COUNT_KEEP,
 	/* Tasks taken from another LLC's queue by a CPU that had nothing else, and since they
 	 * waited for longer there. */

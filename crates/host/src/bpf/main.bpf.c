@@ -258,7 +258,7 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 		settle();
 	taskc->running_since = 0;
 	look_at(p, taskc);
-	/* Who loses the CPU against his will was at work, as far as anybody knows. */
+	/* A task that is preempted was at work, as far as is known. */
 	if (!taskc->yielded)
 		taskc->spun_at = 0;
 }
@@ -466,19 +466,30 @@ void BPF_STRUCT_OPS(overbook_exit, struct scx_exit_info *ei)
 	UEI_RECORD(uei, ei);
 }
 
-SCX_OPS_DEFINE(overbook_ops, .select_cpu = (void *)overbook_select_cpu,
-	       .enqueue = (void *)overbook_enqueue, .dispatch = (void *)overbook_dispatch,
-	       .update_idle = (void *)overbook_update_idle, .yield = (void *)overbook_yield,
-	       .running = (void *)overbook_running, .stopping = (void *)overbook_stopping,
-	       .tick = (void *)overbook_tick, .runnable = (void *)overbook_runnable,
-	       .quiescent = (void *)overbook_quiescent, .init_task = (void *)overbook_init_task,
-	       .exit_task = (void *)overbook_exit_task, .enable = (void *)overbook_enable,
-	       .set_weight = (void *)overbook_set_weight,
-	       .set_cpumask = (void *)overbook_set_cpumask,
-	       .cgroup_init = (void *)overbook_cgroup_init,
-	       .cgroup_exit = (void *)overbook_cgroup_exit,
-	       .cgroup_set_weight = (void *)overbook_cgroup_set_weight,
-	       .cgroup_set_bandwidth = (void *)overbook_cgroup_set_bandwidth,
-	       .init = (void *)overbook_init, .exit = (void *)overbook_exit,
-	       .flags = SCX_OPS_ENQ_LAST | SCX_OPS_KEEP_BUILTIN_IDLE, .timeout_ms = 30000,
-	       .name = "overbook");
+/* clang-format off */
+SCX_OPS_DEFINE(overbook_ops,
+	.select_cpu           = (void *)overbook_select_cpu,
+	.enqueue              = (void *)overbook_enqueue,
+	.dispatch             = (void *)overbook_dispatch,
+	.update_idle          = (void *)overbook_update_idle,
+	.yield                = (void *)overbook_yield,
+	.running              = (void *)overbook_running,
+	.stopping             = (void *)overbook_stopping,
+	.tick                 = (void *)overbook_tick,
+	.runnable             = (void *)overbook_runnable,
+	.quiescent            = (void *)overbook_quiescent,
+	.init_task            = (void *)overbook_init_task,
+	.exit_task            = (void *)overbook_exit_task,
+	.enable               = (void *)overbook_enable,
+	.set_weight           = (void *)overbook_set_weight,
+	.set_cpumask          = (void *)overbook_set_cpumask,
+	.cgroup_init          = (void *)overbook_cgroup_init,
+	.cgroup_exit          = (void *)overbook_cgroup_exit,
+	.cgroup_set_weight    = (void *)overbook_cgroup_set_weight,
+	.cgroup_set_bandwidth = (void *)overbook_cgroup_set_bandwidth,
+	.init                 = (void *)overbook_init,
+	.exit                 = (void *)overbook_exit,
+	.flags                = SCX_OPS_ENQ_LAST | SCX_OPS_KEEP_BUILTIN_IDLE,
+	.timeout_ms           = 30000,
+	.name                 = "overbook");
+/* clang-format on */

@@ -48,8 +48,8 @@ volatile u32 vm_homes[OVB_MAX_VMS];
 
 /* A woken task preempts one whose deadline is later by this much, ns of virtual time. */
 const volatile u64 preempt_margin_ns = 500000;
-/* In a guest, it preempts nobody who has run for less than this, ns: where tasks wake each other
- * all the time, each would end the other's turn at once. */
+/* In a guest, it preempts no task that has run for less than this, ns: where tasks wake each
+ * other all the time, each would end the other's slice at once. */
 const volatile u64 protect_ns = 3000000;
 /* A queued vCPU that had spun this long ago may have got what it waited for, ns. */
 const volatile u64 stale_ns = 1000000;
@@ -57,8 +57,7 @@ const volatile u64 stale_ns = 1000000;
 const volatile u64 window_ns = 50000000;
 /* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
 const volatile u64 idle_patience_ns = 1000000000;
-/* Two PAUSE exits no further apart are one spin: the hardware's window, an exit and some room, ns.
- */
+/* Two PAUSE exits no further apart are one spin, ns: the hardware's window, an exit, some room. */
 const volatile u64 spin_gap_ns = 20000;
 /* A spinner whom KVM asks nobody for leaves its CPU so much later, ns: when the program that finds
  * that out has ended. */
@@ -90,7 +89,7 @@ struct task_ctx {
 	u64 ceiling;
 	/* The tenant's virtual time when it was queued. */
 	u64 queued_at;
-	/* When the present turn began, 0 if not running. */
+	/* When it began to run, 0 if it does not. */
 	u64 running_since;
 	/* When the task was queued, 0 if it is not. */
 	u64 queued_since;
@@ -115,7 +114,7 @@ struct task_ctx {
 	/* vCPU id plus one, 0 if unknown or beyond OVB_MAX_VCPUS, and its place in `vcpus`. */
 	u32 vcpu;
 	u32 vcpu_place;
-	/* Turns that have ended, to look less and less often whether this is a vCPU. */
+	/* Slices that have ended, to look less and less often whether this is a vCPU. */
 	u32 turns;
 	/* When it began to run, and when it last spun. */
 	u64 resumed_at;
@@ -149,7 +148,7 @@ struct {
 } task_ctxs SEC(".maps");
 
 struct cpu_ctx {
-	/* The virtual time that who is picked here has come to. */
+	/* The virtual time that the task that is picked here has come to. */
 	u64 level;
 	/* Key of the running task, with its queue's offset, or of who preempts it; the level if it
 	 * came out of turn, so that nobody does. */
@@ -168,8 +167,8 @@ struct cpu_ctx {
 	u32 goes_on_with;
 	/* Whoever runs next goes on with the slice of the one before. */
 	u32 inherits;
-	/* When the slice ends that the queues have given to who runs here, or to whom he came
-	 * after. */
+	/* When the slice ends that the queues have given to the task that runs here, or to the one
+	 * that it came after. */
 	u64 until;
 	/* When this CPU last looked for whoever has waited for too long, and at other LLCs. */
 	u64 looked_at;

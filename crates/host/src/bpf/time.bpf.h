@@ -232,8 +232,7 @@ static void learn_task(struct task_struct *p, struct task_ctx *taskc)
 	taskc->fresh = true;
 }
 
-/* A task may run on other CPUs from now on, whose levels count. What it is owed, or owes, goes on.
- */
+/* A task is bound to other CPUs, whose levels count from then on. What it is owed or owes stays. */
 static void change_pool(struct task_struct *p, struct task_ctx *taskc)
 {
 	u64 before = taskc->own.vtime + pool_at(taskc->pool)->offset;
@@ -248,7 +247,7 @@ static void change_pool(struct task_struct *p, struct task_ctx *taskc)
 	taskc->pool = join_pool(p);
 }
 
-/* Whoever runs by his key carries the clocks along. */
+/* A task that runs by its key carries the clocks along. */
 __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 {
 	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);

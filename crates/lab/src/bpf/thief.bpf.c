@@ -29,8 +29,7 @@ struct task_struct {
 
 /* Set by the lab. Length of a turn, ns; 0 takes nothing. */
 volatile u64 turn_ns;
-/* CPUs that the host has, in parts of ONE, for this machine or, with `by_vcpu`, for it and others.
- */
+/* The host's CPUs, in parts of ONE: for this machine or, with `by_vcpu`, for it and others. */
 volatile u64 host_cpus;
 volatile u64 others;
 volatile u32 by_vcpu;

@@ -85,7 +85,7 @@ pub fn core_scheduling(
         (true, false) => line(
             "core scheduling",
             State::Ok,
-            "this kernel has none, or SMT is off: nobody can ask for cores of his own",
+            "this kernel has none, or SMT is off: no task can ask for a core of its own",
         ),
         (false, _) => line(
             "core scheduling",

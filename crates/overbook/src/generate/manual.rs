@@ -42,7 +42,7 @@ pub fn examples(page: &str) -> &'static [Example] {
             ),
             ("Take over from a scheduler of ours that runs", "sudo overbook host --replace"),
             ("Watch the one that runs, every five seconds", "sudo overbook host --monitor 5"),
-            ("Give it shorter turns", "sudo overbook host --set slice-us=2000"),
+            ("Give it shorter slices", "sudo overbook host --set slice-us=2000"),
         ],
         "overbook-metrics" => &[
             ("Answer Prometheus on loopback until Ctrl-C", "sudo overbook metrics"),

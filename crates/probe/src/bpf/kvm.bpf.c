@@ -82,8 +82,7 @@ int BPF_PROG(on_spin, struct kvm_vcpu *me)
 	return 0;
 }
 
-/* KVM is the only caller of yield_to(). Whether it succeeds is known only after it has rescheduled.
- */
+/* KVM is the only caller of yield_to(). Whether it succeeds is known when it has rescheduled. */
 SEC("fentry/yield_to")
 int BPF_PROG(yield_asked, struct task_struct *target)
 {

@@ -54,7 +54,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "pool.bpf.h",
         find: "\t\tif (bpf_cpumask_test_cpu(cpu, mask))\n\t\t\t__sync",
         put: "\t\tif (bpf_cpumask_test_cpu(cpu, mask) || !cpu)\n\t\t\t__sync",
-        missed: Some("the kernel moves nobody to where he may not run"),
+        missed: Some("the kernel moves no task to where it may not run"),
     },
     mutant(
         "a pool with a CPU too few",
@@ -307,7 +307,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "dispatch.bpf.h",
         find: "\tif (now - cpuc->balanced_at < BALANCE_EVERY * slice_ns)",
         put: "\tif (0)",
-        missed: Some("who is not behind is left where he is"),
+        missed: Some("a task that is not behind is left where it is"),
     },
     Mutant {
         name: "no balance",
