@@ -4,6 +4,7 @@
 //! The format is documented in `docs/scenarios.md`. Every mistake is reported with its line.
 
 mod check;
+mod extends;
 mod guest;
 mod linux;
 mod source;
@@ -344,14 +345,26 @@ impl Vm {
 }
 
 impl Scenario {
-    /// Reads and checks a scenario file.
+    /// Reads and checks a scenario file; gives also its text, with what it extends.
     ///
     /// # Errors
     /// See [`ScenarioError`].
     pub fn read(path: &Path) -> Result<(Scenario, String), ScenarioError> {
         let text = overbook_report::json::read_text(path)
             .map_err(|why| ScenarioError::Unreadable { path: path.into(), why })?;
-        Ok((Scenario::parse(&text, path)?, text))
+        let line = || 1 + text[..offset_of(&text, &[Key::Name(extends::KEY)])].matches('\n').count();
+        let whole = extends::whole(&text, path).map_err(|why| ScenarioError::Invalid {
+            path: path.into(),
+            line: line(),
+            what: format!("{why:#}"),
+        })?;
+        match whole {
+            None => Ok((Scenario::parse(&text, path)?, text)),
+            Some(whole) => {
+                let path = format!("{} with what it extends", path.display());
+                Ok((Scenario::parse(&whole, Path::new(&path))?, whole))
+            }
+        }
     }
 
     /// Checks the text of a scenario; `path` is for messages only.
