@@ -10,7 +10,7 @@ use overbook_host::ending::Refused;
 use overbook_host::stats::HostStats;
 use scx_utils::UserExitInfo;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -98,6 +98,8 @@ pub struct Cpusets {
     changed: Changed,
     /// What is to be written next.
     due: BTreeMap<String, String>,
+    /// Cgroups whose cpuset the kernel refused to change, and that were named in the log.
+    refused: BTreeSet<String>,
     online: String,
 }
 
@@ -120,7 +122,7 @@ impl Cpusets {
             log::warn!("{why}");
         }
         let changed = Changed { root: root.into(), ..Changed::default() };
-        Ok(Cpusets { changed, due: BTreeMap::new(), online: online() })
+        Ok(Cpusets { changed, due: BTreeMap::new(), refused: BTreeSet::new(), online: online() })
     }
 
     /// The top-level cgroups that take part: no partitions, which have CPUs of their own.
@@ -192,10 +194,12 @@ impl Enforcer for Cpusets {
         }
         for (name, cpus) in std::mem::take(&mut self.due) {
             match fs::write(root.join(&name).join(CPUS), &cpus) {
-                // It may have gone meanwhile, or have become a partition.
+                // It has become a partition, or has deadline tasks that need more. It may also have gone meanwhile.
                 Err(why) if root.join(&name).exists() => {
-                    log::warn!("{name} keeps its CPUs: {why}");
                     self.changed.written.remove(&name);
+                    if self.refused.insert(name.clone()) {
+                        log::warn!("{name} keeps its CPUs: {why}");
+                    }
                 }
                 _ => drop(self.changed.written.insert(name, vec![cpus])),
             }
