@@ -215,7 +215,8 @@ impl HostStats {
     pub fn print(&self, to: &mut impl Write) -> Result<()> {
         writeln!(
             to,
-            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, taken from other LLCs {}",
+            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, \
+             taken from other LLCs {}",
             self.settings,
             self.direct,
             self.queued_llc,
