@@ -114,7 +114,7 @@ counters! {
         longest_ns: u64,
         #[stat(desc = "name as its stack has it, with its namespace or project (docs/observe.md), else the command")]
         name: String,
-        #[stat(desc = "vCPUs picked, by what they were worth most for")]
+        #[stat(desc = "targets by tier")]
         tiers: BTreeMap<String, TierStats>,
         #[stat(desc = "vCPUs by id")]
         vcpus: BTreeMap<u32, VcpuStats>,
