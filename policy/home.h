@@ -50,8 +50,8 @@ static inline ovb_u32 ovb_roomiest(const struct ovb_housed *vm, const struct ovb
 	return best;
 }
 
-/* Finds homes for VMs, at most 2^10, among LLCs, at most 64. Who has one keeps it, unless it is
- * crowded and another would be less so. */
+/* Finds homes for VMs, at most 2^10, among LLCs, at most 64. A VM keeps its home, unless that
+ * is crowded and another would be less so. */
 static inline void ovb_find_homes(struct ovb_housed *vms, ovb_u32 nr, struct ovb_house *llcs,
 				  ovb_u32 nr_llcs)
 {

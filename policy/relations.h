@@ -5,8 +5,10 @@
  *
  * The published tracking (published/ipi.h) knows one receiver. Here a sender knows all, and it has
  * been answered when the last of them has ended an interrupt, of whatever vector: Linux's own IPIs
- * go before its timer's, and who has ended one is about to handle the others. Events may come late,
- * twice or never: one too many costs a vain turn of a vCPU that spins, one too few a later turn.
+ * go before its timer's, and a vCPU that has ended one is about to handle the others.
+ *
+ * Events may come late, twice or never. One too many costs a vain slice of a vCPU that spins, one
+ * too few a later slice.
  */
 #ifndef OVERBOOK_POLICY_RELATIONS_H
 #define OVERBOOK_POLICY_RELATIONS_H
@@ -32,7 +34,7 @@ static inline void ovb_sent_reset(struct ovb_sent *sent)
 		sent->to[i] = 0;
 }
 
-/* Notes an IPI. Whoever has sent none for a `window` waits for none of the old ones any more: their
+/* Notes an IPI. A sender that has sent none for a `window` stops waiting for the old ones: their
  * ends have not been seen. */
 static inline void ovb_sent_to(struct ovb_sent *sent, ovb_u32 receiver, ovb_u64 now, ovb_u64 window)
 {

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Who of a VM's queued vCPUs is worth most to it now. What is known of each is a bit in one of a
+ * Which of a VM's queued vCPUs is worth most to it now. What is known of each is a bit in one of a
  * few bitmaps, set where it becomes known, so a choice is a few words, whatever the VM's size.
+ *
+ * Example: vCPU 0 was preempted at work; 1 spun; 2 spun, and was sent an IPI; 3 was at work when it
+ * was sent one. at_work = 0b1001, waiting = 0b0110, interrupted = 0b1100, awaited = 0. The order is
+ * 3 (INTERRUPT), 0 (ANY), 2 (CHAINED), 1 (WAITING).
  */
 #ifndef OVERBOOK_POLICY_TIERS_H
 #define OVERBOOK_POLICY_TIERS_H
 
 #include "types.h"
 
-/* The order. */
+/* From the least useful to the most. */
 enum ovb_tier {
 	/* Not queued. */
 	OVB_TIER_NONE = 0,
@@ -27,15 +31,15 @@ enum ovb_tier {
 
 /* 64 vCPUs. */
 struct ovb_siblings {
-	/* Queued at work; queued since they spun. Nobody is in both. */
+	/* Queued at work; queued since they spun. None is in both. */
 	ovb_u64 at_work;
 	ovb_u64 waiting;
-	/* The rest may be set for who is not queued. */
+	/* These may be set for vCPUs that are not queued. */
 	ovb_u64 interrupted;
 	ovb_u64 awaited;
 };
 
-/* Who of 64 vCPUs is of a tier, or a higher one that fits. */
+/* Those of 64 vCPUs that are of a tier, or a higher one that fits. */
 static inline ovb_u64 ovb_tier_members(const struct ovb_siblings *s, ovb_u32 tier)
 {
 	switch (tier) {

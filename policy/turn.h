@@ -1,19 +1,22 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Turns of tenants. A tenant is a VM, a group of ordinary tasks, or a task without a group. It has
- * a virtual time, which is what it has run, aged by its rate (weight.h), and a deadline, which is
- * the end of its turn: a virtual time again. Whoever has the earliest deadline goes first; the turn
- * ends when the virtual time has come as far, and the next one begins there.
+ * a virtual time, which is what it has run times its rate (weight.h), and a deadline, which is the
+ * virtual time at which its turn ends. The tenant with the earliest deadline goes first. When its
+ * virtual time has come to the deadline, the next turn begins there.
  *
- *   level     virtual time that who waits has come to, on a CPU
+ *   level     virtual time that the tasks picked on one CPU have come to
  *   lag       level − virtual time: what a tenant is owed
  *   tide      the latest level of all CPUs
  *   pool      the tasks that may run on the same CPUs
  *   offset    what is added to the deadlines of a pool that has fallen behind the tide
  *
- * Example: slices of 3 ms. A VM of weight 4096 has a turn of 3 ms on one CPU, 3 ms · 1024 ÷ 4096 =
- * 0.75 ms of virtual time: it has four such turns, on four CPUs or one after the other, while a
- * task of weight 1024 has one.
+ * Example, lag: the level is 100 ms. A tenant of rate 1 at 97 ms is owed 3 ms of CPU time, one of
+ * rate 2 at 97 ms 1.5 ms.
+ *
+ * Example, turns: slices of 3 ms. A VM of weight 4096 has a turn of 3 ms on one CPU, which is 3 ms
+ * · 1024 ÷ 4096 = 0.75 ms of virtual time: it has four such turns, on four CPUs or one after the
+ * other, while a task of weight 1024 has one.
  */
 #ifndef OVERBOOK_POLICY_TURN_H
 #define OVERBOOK_POLICY_TURN_H
@@ -24,8 +27,8 @@
 /* A tenant that was runnable all the time keeps as many slices of lag for each CPU that it can use;
  * one that slept keeps a slice. Pools fall behind the tide by as many slices at most. */
 #define OVB_LAG_TURNS 8u
-/* Nobody who waits for a CPU is further behind that CPU's level than by so many slices, and two for
- * each member of its tenant: see ovb_latest(). */
+/* No place in a queue is later than the CPU's level by more than so many slices, and two for each
+ * member of the tenant: see ovb_latest(). */
 #define OVB_AHEAD_SLICES 4u
 
 /* ns that a tenant gets by running on all the CPUs that it can use for a slice each. */

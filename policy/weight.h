@@ -106,13 +106,19 @@ static inline ovb_u64 ovb_rate_ratio(ovb_u32 a, ovb_u32 b)
 	return ovb_rate_pack((ovb_u32)quotient, shift);
 }
 
-/* The rate of who weighs so much among all: 1 for nice 0. */
+/* The rate of a tenant that weighs so much among all: 1 for nice 0. */
 static inline ovb_u64 ovb_rate_of(ovb_u32 weight)
 {
 	return ovb_rate_ratio(OVB_WEIGHT_NICE_0, weight);
 }
 
-/* rate · a ÷ b. A member's rate is its group's, times the sum of the members' weights ÷ its own. */
+/*
+ * rate · a ÷ b. A member's rate is its group's, times the sum of the members' weights ÷ its own.
+ *
+ * Example: a group of cpu.weight 100 below the root, rate 1, has members of weights 100 and 300.
+ * Their rates are 1 · 400 ÷ 100 = 4 and 1 · 400 ÷ 300 = 1.33: they have a quarter and three
+ * quarters of what the group has.
+ */
 static inline ovb_u64 ovb_rate_times(ovb_u64 rate, ovb_u32 a, ovb_u32 b)
 {
 	ovb_u64 part = ovb_rate_ratio(a, b), product;

@@ -114,7 +114,7 @@ counters! {
         longest_ns: u64,
         #[stat(desc = "name as its stack has it, with its namespace or project (docs/observe.md), else the command")]
         name: String,
-        #[stat(desc = "vCPUs picked, by what they were worth most for")]
+        #[stat(desc = "targets by tier")]
         tiers: BTreeMap<String, TierStats>,
         #[stat(desc = "vCPUs by id")]
         vcpus: BTreeMap<u32, VcpuStats>,
@@ -215,7 +215,8 @@ impl HostStats {
     pub fn print(&self, to: &mut impl Write) -> Result<()> {
         writeln!(
             to,
-            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, taken from other LLCs {}",
+            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, \
+             taken from other LLCs {}",
             self.settings,
             self.direct,
             self.queued_llc,

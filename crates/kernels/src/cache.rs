@@ -35,7 +35,7 @@ pub(crate) const ROOTS: &str = "roots";
 /// Names of what is not finished, or on its way out, begin so.
 const SCRAP: &str = ".part-";
 
-/// Reasons of an older set of rules do not count: raise this when [`crate::qualify`] judges differently.
+/// Reasons of an older set of rules do not count: raise this when [`crate::qualify()`] judges differently.
 const RULES: &str = "2";
 
 /// Held while something is fetched; the operating system gives it back with the file, also when killed.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Kernels for the lab: found on this host or fetched from Debian, checked, and kept in a cache.
 //!
-//! * [`qualify`]: whether a kernel will do, and if not, why, in one sentence.
+//! * [`qualify()`]: whether a kernel will do, and if not, why, in one sentence.
 //! * [`cache`]: where fetched kernels are kept, safe against being killed in the middle.
 //! * [`apt`]: Debian's packages, by the ordinary client with lists of its own.
 //! * [`modules`]: a module with all that it needs.

@@ -214,7 +214,7 @@ fn cpu_time(pid: u32) -> Duration {
 impl Running {
     /// Waits for the next event line, at most until the machine has computed for `patience` without a word: on a busy
     /// computer it computes for less than time passes. One that does not compute at all is given up after
-    /// [`STOPPED`] times as long.
+    /// `STOPPED` times as long.
     ///
     /// # Errors
     /// The event file cannot be read.

@@ -29,7 +29,7 @@ pub const LIMITS: Limits = Limits { clients: 4, patience: Duration::from_secs(2)
 
 /// What is answered.
 pub struct Answer {
-    /// 200, or another of [`reason`]'s.
+    /// 200, or another of `reason`'s.
     pub status: u16,
     /// Its Content-Type.
     pub kind: &'static str,

@@ -44,7 +44,7 @@ fn shown(report: &Report) -> Option<String> {
 
 #[derive(Args)]
 pub struct Bench {
-    /// VMs
+    /// Number of VMs
     #[arg(long, default_value_t = 2, value_parser = number(1u32, 64))]
     vms: u32,
     /// vCPUs of each VM [default: the CPUs of this host]
@@ -68,7 +68,7 @@ pub struct Bench {
     /// Compare with a run in which PAUSE exits are off
     #[arg(long)]
     without_ple: bool,
-    /// Leave the bound out
+    /// Do not measure the bound (docs/lab.md)
     #[arg(long)]
     no_bound: bool,
     /// Seed of the guests' random choices

@@ -56,7 +56,7 @@ enum When {
 
 #[derive(Args)]
 pub struct Evidence {
-    /// Length of all measurements
+    /// Length of all measurements, in seconds
     #[arg(long, default_value_t = 600.0, value_parser = number(1.0, 86_400.0))]
     seconds: f64,
     /// File to write
@@ -65,7 +65,7 @@ pub struct Evidence {
     /// Run guests of our own, as `overbook bench` does
     #[arg(long, value_enum, default_value = "auto")]
     bench: When,
-    /// Leave the scheduler that there is, and load none
+    /// Load no scheduler
     #[arg(long)]
     as_it_is: bool,
     #[command(flatten)]

@@ -57,22 +57,22 @@ pub enum Lab {
         /// patches (patched), or with the first N of them (patched-N); may be repeated
         #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
-        /// The same as `--fetch patched`
+        /// Build the kernel with this project's patches: the same as `--fetch patched`
         #[arg(long)]
         build: bool,
-        /// Only unpack its source into a new folder, without the patches, for work on them
+        /// Only unpack the kernel's source into a new folder, without the patches, for work on them
         #[arg(long, value_name = "DIR", conflicts_with_all = ["fetch", "build"])]
         source: Option<PathBuf>,
     },
     /// Say which emulator is used, and why
     Emulator {
-        /// Build the lab's own first, unless it was; takes some minutes
+        /// Build the lab's own emulator first, if it is not built; takes some minutes
         #[arg(long)]
         build: bool,
     },
     /// List schedulers of others that scenarios can name
     Rivals {
-        /// Build them first, unless they were; some minutes each
+        /// Build them first, if they are not built; some minutes each
         #[arg(long)]
         build: bool,
         /// Build only these [default: all]
@@ -81,10 +81,10 @@ pub enum Lab {
     },
     /// Show the result of JSON reports again; with -v all their tables
     Show {
-        /// Reports
+        /// JSON files that the lab wrote
         #[arg(required = true)]
         reports: Vec<PathBuf>,
-        /// As a table for documents
+        /// Print a table for documents, in Markdown
         #[arg(long)]
         markdown: bool,
     },
@@ -173,10 +173,10 @@ pub struct SoakArgs {
     /// Rounds; one takes about a second of model time
     #[arg(long, default_value_t = 20, value_parser = number(1u32, 100_000))]
     rounds: u32,
-    /// Kills and CPU hotplugs in between; each takes some 20 s of model time, for the loads that follow
+    /// Kills and CPU hotplugs in between; each takes some 20 s of model time, as the scheduler loads again
     #[arg(long, default_value_t = 2, value_parser = number(0u32, 100_000))]
     reloads: u32,
-    /// CPUs of the host; the fewer, the faster is an emulated one
+    /// CPUs of the host; with fewer, each emulated one is faster
     #[arg(long, default_value_t = 4, value_parser = number(2u32, 16))]
     cpus: u32,
     /// Seed of every random choice

@@ -23,25 +23,25 @@ const BEAT: Duration = Duration::from_millis(100);
 
 #[derive(Args)]
 pub struct ReportArgs {
-    /// Length of the window; Ctrl-C ends it earlier
+    /// Length of the measurement, in seconds; Ctrl-C ends it earlier
     #[arg(long, default_value_t = 60.0, value_parser = overbook_host::values::seconds)]
     seconds: f64,
     /// Print JSON
     #[arg(long)]
     json: bool,
-    /// Write a page with plots of how far this host can go, by what was recorded
+    /// Write a page with plots: how many vCPUs per CPU this host stands, by the recording
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
-    /// Record a snapshot per second, or fewer when the file is full; a recording that is there is continued
+    /// Record a snapshot per second, or fewer when the file is full; appends to a recording
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
-    /// Most that the recording may take, in MB
+    /// Largest size of the recording, in MB
     #[arg(long, value_name = "MB", default_value_t = 64, requires = "record", value_parser = number(1u64, 4096))]
     record_mb: u64,
-    /// Report on what was recorded, instead of this host
+    /// Report on a recording, instead of this host
     #[arg(long, value_name = "FILE", conflicts_with = "record")]
     from: Option<PathBuf>,
-    /// Ready time of vCPUs that is asked about, in percent: how far can this host go?
+    /// Ready time that vCPUs may have, in percent: how many vCPUs per CPU does this host stand then?
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = number(0.1, 90.0))]
     ready: f64,
     #[command(flatten)]

@@ -23,10 +23,10 @@ use std::time::{Duration, Instant};
 
 #[derive(Args)]
 pub struct Top {
-    /// Seconds between two looks
+    /// Seconds between two refreshes
     #[arg(long, short, default_value_t = 1.0, value_parser = overbook_host::values::seconds)]
     interval: f64,
-    /// Show what `overbook report --record` has written, instead of this host
+    /// Play a recording of `overbook report --record`, instead of this host
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     #[command(flatten)]

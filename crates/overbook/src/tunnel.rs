@@ -33,10 +33,10 @@ pub enum Tunnel {
 pub struct Replay {
     /// The recording
     recording: PathBuf,
-    /// Ready time of vCPUs that is asked about, in percent
+    /// Ready time that vCPUs may have, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = values::number(0.1, 90.0))]
     ready: f64,
-    /// Time from one piece of work of a vCPU to its next, in ms: recordings do not say
+    /// Time from one piece of work of a vCPU to its next, in ms, which recordings do not have
     #[arg(long, value_name = "MS", default_value_t = 10.0, value_parser = values::number(0.1, 10_000.0))]
     cycle_ms: f64,
     /// Modelled time of each interval that stands for the recording
@@ -113,10 +113,10 @@ pub struct Run {
     /// Set a variable of the scheduler, as in `slice_ns=2000000`
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     set: Vec<(String, u64)>,
-    /// Print what happened in this window, in ms since the start: who ran where, and why
+    /// Print what ran where, and why, in this window, in ms since the start
     #[arg(long, value_name = "FROM..TO", value_parser = window)]
     trace: Option<Range<u64>>,
-    /// Draw who ran where, in the window of --trace or the first 100 ms of the measured one
+    /// Draw what ran where, in the window of --trace or the first 100 ms of the measured one
     #[arg(long, value_name = "FILE.svg|.html")]
     picture: Option<PathBuf>,
     /// Print everything as one line of JSON per scenario

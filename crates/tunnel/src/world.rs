@@ -2,7 +2,7 @@
 //! A host: time, events, CPUs, and the tasks on them.
 //!
 //! An event happens at a time and makes some CPU do something: a task reaches the end of what it was at, a tick, a timer,
-//! an interrupt. What a CPU does in the kernel is an operation ([`crate::ops`]); a CPU does one at a time, in order, and
+//! an interrupt. What a CPU does in the kernel is an operation (`ops`); a CPU does one at a time, in order, and
 //! its task makes no progress meanwhile.
 
 use crate::check::Findings;

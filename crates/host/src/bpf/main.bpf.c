@@ -60,7 +60,7 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 			prev_cpu = homeward(p, taskc, prev_cpu);
 		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
 	}
-	/* Who is not inserted here is enqueued. */
+	/* A task that is not inserted here is enqueued. */
 	if (!idle || !taskc || near < 0 || is_throttled(taskc->node))
 		return cpu;
 	taskc->queue_pool = taskc->pool;
@@ -122,8 +122,8 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		preempt_for(p, taskc, cpu, bound);
 }
 
-/* A CPU that had found nobody is idle from now on. Who was queued in between has not seen that, and
- * told nobody. */
+/* A CPU that found no task is idle from here on. A task that was queued in between has not seen
+ * that, and has told no CPU. */
 void BPF_STRUCT_OPS(overbook_update_idle, s32 cpu, bool idle)
 {
 	if (idle && somebody_waits(cpu))

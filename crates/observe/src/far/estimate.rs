@@ -150,7 +150,7 @@ impl Fit {
     }
 
     /// The same, but who waited for longer than the model says waits for as many times as long at any load, up to
-    /// [`MOST_LONGER`]: schedulers that leave CPUs idle beside queues do it most when it is crowded.
+    /// `MOST_LONGER`: schedulers that leave CPUs idle beside queues do it most when it is crowded.
     #[must_use]
     pub fn pessimistic(self) -> Fit {
         Fit { pessimistic: true, ..self }
@@ -161,7 +161,7 @@ impl Fit {
     /// * Who waited for longer than the model says waits for that much more at any load, in proportion to how busy the
     ///   host is: for a CPU that was taken while another idled.
     /// * Who waited for less than that, but longer than must be, stays in the same place between the two; so much closer
-    ///   to the model as that itself is below [`TELLING`].
+    ///   to the model as that itself is below `TELLING`.
     /// * Who waited for less than must be was measured inexactly; the least is scaled.
     pub fn corrected(&self, times: f64, modelled: f64, least: f64) -> f64 {
         let ready = if self.measured >= self.modelled {
