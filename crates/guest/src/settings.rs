@@ -68,7 +68,7 @@ pub struct Settings {
     /// Periods without a change before interrupts follow
     #[arg(long, default_value_t = 5, value_parser = number(0u32, 1000))]
     pub irq_settle: u32,
-    /// Length of a turn in µs (100 to 100000)
+    /// Length of a slice in µs (100 to 100000)
     #[arg(long, default_value_t = 3000, value_parser = number(100u64, 100_000))]
     pub slice_us: u64,
 }
