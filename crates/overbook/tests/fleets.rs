@@ -116,13 +116,13 @@ fn containers_have_no_more_than_the_docs_say() {
 fn arguments_of_containers_are_those_of_the_program() {
     for container in containers() {
         let words = container["args"].as_array().unwrap().iter().map(|word| word.as_str().unwrap());
-        let output =
-            Command::new(env!("CARGO_BIN_EXE_overbook")).args(words).arg("--help").output().unwrap();
+        let output = Command::new(env!("CARGO_BIN_EXE_overbook")).args(words).arg("--help").output().unwrap();
         assert!(output.status.success(), "{container}");
     }
     let dir = TempDir::new().unwrap();
     let config = packaging().join("kubernetes/schedule/overbook.toml");
-    let uncommented = fs::read_to_string(config).unwrap().replace("# slice", "slice").replace("# patience", "patience");
+    let uncommented =
+        fs::read_to_string(config).unwrap().replace("# slice", "slice").replace("# patience", "patience");
     let file = dir.path().join("overbook.toml");
     fs::write(&file, uncommented).unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
@@ -136,17 +136,23 @@ fn arguments_of_containers_are_those_of_the_program() {
 fn the_rules_of_both_are_the_same() {
     let rule = &yaml("prometheus/prometheusrule.yaml")[0];
     assert_eq!(rule["kind"], "PrometheusRule");
-    assert_eq!(rule["spec"], yaml("prometheus/overbook.rules.yml")[0], "run packaging/prometheus/prometheusrule");
+    assert_eq!(
+        rule["spec"],
+        yaml("prometheus/overbook.rules.yml")[0],
+        "run packaging/prometheus/prometheusrule"
+    );
 }
 
 /// Files that a kustomization names are there, and every file is named by one.
 #[test]
 fn kustomizations_leave_nothing_out() {
-    let folders = ["base", "monitoring", "label", "observe", "schedule"].map(|name| format!("kubernetes/{name}"));
+    let folders =
+        ["base", "monitoring", "label", "observe", "schedule"].map(|name| format!("kubernetes/{name}"));
     for folder in folders.into_iter().chain(["prometheus".into(), "grafana".into()]) {
         let kustomization = &yaml(&format!("{folder}/kustomization.yaml"))[0];
         let names = |key: &str| kustomization[key].as_array().cloned().unwrap_or_default();
-        let generated = names("configMapGenerator").into_iter().flat_map(|map| map["files"].as_array().unwrap().clone());
+        let generated =
+            names("configMapGenerator").into_iter().flat_map(|map| map["files"].as_array().unwrap().clone());
         let patches = names("patches").into_iter().map(|patch| patch["path"].clone());
         let named: BTreeSet<String> = names("resources")
             .into_iter()
@@ -156,7 +162,10 @@ fn kustomizations_leave_nothing_out() {
             .collect();
         assert!(!named.is_empty(), "{folder}");
         for name in &named {
-            assert!(packaging().join(&folder).join(name).exists(), "{folder} names {name}, which is not there");
+            assert!(
+                packaging().join(&folder).join(name).exists(),
+                "{folder} names {name}, which is not there"
+            );
         }
         for entry in fs::read_dir(packaging().join(&folder)).unwrap().flatten() {
             let name = entry.file_name().into_string().unwrap();
@@ -226,7 +235,10 @@ fn a_domain_that_starts_has_the_class_that_it_asks_for() {
 /// Where nothing is installed that it calls.
 #[test]
 fn a_hook_without_overbook_lets_domains_start() {
-    for (script, words) in [("libvirt/qemu", ["web", "started", "begin", "-"]), ("proxmox/overbook-class", ["100", "post-start", "", ""])] {
+    for (script, words) in [
+        ("libvirt/qemu", ["web", "started", "begin", "-"]),
+        ("proxmox/overbook-class", ["100", "post-start", "", ""]),
+    ] {
         let dir = TempDir::new().unwrap();
         let mut command = Command::new(packaging().join(script));
         command.args(words).env("PATH", dir.path()).stdin(Stdio::null()).stderr(Stdio::null());
