@@ -14,7 +14,7 @@ C_FILES := $(shell git ls-files '*.c' '*.h')
 KERNELS ?= 6.18 newest
 TESTS ?= --skip kernel::
 
-.PHONY: all build clean deb format fresh fresh-quick kernel kernel-test lab lint ring1 ring2 setup test
+.PHONY: all build clean container deb format fresh fresh-quick kernel kernel-test lab lint ring1 ring2 setup test
 
 all: build
 
@@ -69,6 +69,12 @@ fresh-quick: setup
 deb: build
 	rm -f deb/overbook_*.deb
 	packaging/deb/build $(OVERBOOK) deb
+
+## An image of a container, in container/; as root.
+container: build
+	@tools/setup container
+	rm -f container/overbook_*.oci.tar
+	packaging/container/build $(OVERBOOK) container
 
 ## Format everything.
 format:

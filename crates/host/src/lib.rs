@@ -24,6 +24,7 @@ pub mod changes;
 pub mod channel;
 pub mod client;
 pub mod costs;
+pub mod domain_class;
 pub mod domains;
 pub mod ending;
 pub mod entitle;

@@ -3,9 +3,10 @@
 //! drive it, and what `overbook host` could save.
 //!
 //! [`model`] is the arithmetic, [`estimate`] how it is fitted to a recording and how sure it is, [`words`] and [`page`]
-//! what people see. docs/how-far.md says what is assumed, and where that is wrong.
+//! what people see, [`labels`] what schedulers of clusters see. docs/how-far.md says what is assumed, and where that is wrong.
 
 pub mod estimate;
+pub mod labels;
 pub mod model;
 pub mod page;
 pub mod words;

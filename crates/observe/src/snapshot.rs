@@ -4,6 +4,7 @@
 use crate::recording::read_lines;
 use crate::vms::{self, Threads};
 use anyhow::Result;
+use overbook_guest::cpulist;
 use overbook_host::names::{self, Identity};
 use overbook_host::preflight;
 use overbook_host::stats::HostStats;
@@ -96,7 +97,7 @@ impl Snapshot {
             (pid, VmCounters { name: who.to_string(), who, vcpus, ..VmCounters::default() })
         };
         Snapshot {
-            cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
+            cpus: online_cpus(),
             scheduler: preflight::loaded().map_or_else(|| "EEVDF".into(), short_name),
             loads: loads.and_then(|text| text.trim().parse().ok()),
             vms: vms::find().into_iter().map(vm).collect(),
@@ -129,6 +130,13 @@ impl Snapshot {
             }
         }
     }
+}
+
+/// Online CPUs of the host, whatever this process may use of them: in a container, less.
+pub fn online_cpus() -> u32 {
+    let list = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let known = cpulist::parse(&list).map(|cpus| cpus.len()).ok().filter(|cpus| *cpus > 0);
+    known.or_else(|| Some(std::thread::available_parallelism().ok()?.get())).unwrap_or(1) as u32
 }
 
 /// Takes snapshots.
@@ -249,6 +257,22 @@ pub fn beginnings(snapshots: &[Snapshot]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn cpus_are_the_hosts_whatever_this_process_may_use() {
+        // A thread of its own, as it stays bound.
+        let bound = std::thread::spawn(|| {
+            let mut one = nix::sched::CpuSet::new();
+            let mine = nix::sched::sched_getaffinity(nix::unistd::Pid::from_raw(0)).unwrap();
+            one.set((0..nix::sched::CpuSet::count()).find(|cpu| mine.is_set(*cpu).unwrap()).unwrap())
+                .unwrap();
+            nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &one).unwrap();
+            Snapshot::from_outside().cpus as usize
+        });
+        let stat = fs::read_to_string("/proc/stat").unwrap();
+        let lines = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu "));
+        assert_eq!(bound.join().unwrap(), lines.count());
+    }
 
     #[test]
     fn busy_is_all_but_idle() {

@@ -136,7 +136,7 @@ fn host() -> Vec<Line> {
     let visible = Visibility::detect();
     let vms = vms::find();
     let vcpus: usize = vms.values().map(|threads| threads.len()).sum();
-    let cpus = std::thread::available_parallelism().map_or(1, |n| n.get());
+    let cpus = overbook_observe::snapshot::online_cpus() as usize;
     let groups =
         vms.keys().map(|pid| read(&format!("/proc/{pid}/cgroup"))).collect::<std::collections::BTreeSet<_>>();
     let libvirt =

@@ -4,11 +4,16 @@
 use anyhow::{Context, Result};
 use clap::{Arg, Args};
 use overbook_host::Options;
+use overbook_host::output::Stdout;
 use overbook_observe::exporter::{self, Subject};
 use signal_hook::consts::{SIGINT, SIGTERM};
+use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// Bytes that no domain's XML has.
+const LARGEST_XML: u64 = 16 << 20;
 
 /// Options of both.
 #[derive(Args)]
@@ -46,6 +51,19 @@ impl Host {
         self.common.start(Subject::Host)?;
         overbook_host::run(&self.options, &stop_at_signals()?)
     }
+}
+
+/// Prints `UUID=CLASS` for the XML of a domain that asks for a class, and nothing for others.
+pub fn domain_class() -> Result<()> {
+    let mut xml = String::new();
+    std::io::stdin()
+        .take(LARGEST_XML)
+        .read_to_string(&mut xml)
+        .context("cannot read the XML of a domain from standard input")?;
+    if let Some(asked) = overbook_host::domain_class::asked(&xml)? {
+        writeln!(Stdout, "{asked}")?;
+    }
+    Ok(())
 }
 
 /// libbpf's options work, but are for those who know libbpf.

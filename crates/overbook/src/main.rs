@@ -12,6 +12,7 @@ mod generate;
 mod guest;
 mod host;
 mod lab;
+mod label;
 mod metrics;
 mod report;
 mod top;
@@ -53,6 +54,8 @@ enum Command {
     Report(report::ReportArgs),
     /// Answer Prometheus with ready times of all VMs, whoever schedules them; changes nothing
     Metrics(metrics::Metrics),
+    /// Keep labels of a Kubernetes node that say how far it can go; schedules nothing
+    Label(label::Label),
     /// Measure schedulers on an emulated (or nested) oversubscribed KVM host
     #[command(subcommand)]
     Lab(lab::Lab),
@@ -66,6 +69,9 @@ enum Command {
     /// Write man pages and shell completions
     #[command(hide = true)]
     Generate(generate::Generate),
+    /// Say what class the XML of a libvirt domain, on standard input, asks for: packaging/libvirt/qemu calls it
+    #[command(hide = true)]
+    DomainClass,
     #[command(name = overbook_vmm::VM_SUBCOMMAND, hide = true)]
     Vm,
     #[command(name = overbook_guest::keeper::SUBCOMMAND, hide = true)]
@@ -114,6 +120,8 @@ fn run() -> Result<()> {
         Command::Top(top) => top.run(),
         Command::Report(report) => report.run(),
         Command::Metrics(metrics) => metrics.run(),
+        Command::Label(label) => label.run(),
+        Command::DomainClass => host::domain_class(),
         Command::Lab(lab) => lab.run(cli.verbose > 0),
         Command::Tunnel(tunnel) => tunnel.run(),
         Command::Bench(bench) => bench.run(),

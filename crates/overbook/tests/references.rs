@@ -133,7 +133,8 @@ fn as_shown(code: &str) -> String {
 }
 
 /// Quoted, and said by systemd.
-const OTHERS: [&str; 1] = ["Start request repeated too quickly"];
+const OTHERS: [&str; 3] =
+    ["Start request repeated too quickly", "Failed to load BPF program: No such process", "CrashLoopBackOff"];
 
 /// What docs/troubleshooting.md quotes is said by a program: in pieces, between which it may say anything.
 #[test]

@@ -48,6 +48,10 @@ pub fn examples(page: &str) -> &'static [Example] {
             ("Answer Prometheus on loopback until Ctrl-C", "sudo overbook metrics"),
             ("Answer at all addresses", "sudo overbook metrics --listen 0.0.0.0:9836"),
         ],
+        "overbook-label" => &[(
+            "Keep the labels of this node, for a ready time of 10 %, until Ctrl-C",
+            "sudo overbook label --ready 10",
+        )],
         "overbook-guest" => &[
             ("Schedule this guest until Ctrl-C", "sudo overbook guest"),
             ("Tell the one that runs which CPUs to prefer", "sudo overbook guest --set preferred=0-3"),
@@ -204,6 +208,9 @@ pub fn files(page: &str) -> Vec<File> {
         "overbook-report" => {
             ("/usr/share/doc/overbook/docs/how-far.md", "How far a host can go, and what that rests on.")
         }
+        "overbook-label" => {
+            ("/usr/share/doc/overbook/docs/fleets.md", "The labels, and what to do with them.")
+        }
         "overbook-evidence" => {
             ("/usr/share/doc/overbook/docs/evidence.md", "What is in the file, and what is not.")
         }
@@ -223,6 +230,7 @@ pub fn also(page: &str) -> &'static [&'static str] {
         "overbook-report" => &["overbook-top(1)", "overbook-host(1)"],
         "overbook-top" => &["overbook-report(1)", "overbook-host(1)"],
         "overbook-metrics" => &["overbook-top(1)", "overbook-report(1)", "overbook-host(1)"],
+        "overbook-label" => &["overbook-report(1)", "overbook-metrics(1)"],
         "overbook-bench" => &["overbook-lab-run(1)"],
         "overbook-evidence" => &["overbook-report(1)", "overbook-bench(1)", "overbook-host(1)"],
         "overbook-tunnel-replay" => &["overbook-report(1)"],

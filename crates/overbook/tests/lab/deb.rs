@@ -121,6 +121,10 @@ fn the_package_installs_and_goes_without_a_trace() {
         "usr/share/doc/overbook/changelog.gz",
         "usr/share/overbook/scenarios/lock-2to1.toml",
         "usr/share/overbook/prometheus/overbook.rules.yml",
+        "usr/share/overbook/prometheus/kustomization.yaml",
+        "usr/share/overbook/grafana/kustomization.yaml",
+        "usr/share/overbook/kubernetes/schedule/kustomization.yaml",
+        "usr/share/overbook/libvirt/qemu",
     ] {
         assert!(installed.iter().any(|f| f == Path::new(file)), "{file} is missing: {installed:?}");
     }
