@@ -158,10 +158,11 @@ impl Report {
         writeln!(to)?;
         writeln!(
             to,
-            "{:<28} {:>7} {:>5} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>5}",
+            "{:<28} {:>7} {:>5} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>5}",
             "VM",
             "pid",
             "vCPUs",
+            "class",
             "run",
             "ready",
             "worst",
@@ -175,10 +176,11 @@ impl Report {
         for vm in &window.vms {
             writeln!(
                 to,
-                "{:<28} {:>7} {:>5} {:>7} {:>6}% {:>6}% {:>6}% {:>7} {:>7} {:>9} {:>9} {:>5}",
+                "{:<28} {:>7} {:>5} {:>7} {:>7} {:>6}% {:>6}% {:>6}% {:>7} {:>7} {:>9} {:>9} {:>5}",
                 short(&vm.name, 28),
                 vm.pid,
                 vm.vcpus.len(),
+                vm.class.as_deref().unwrap_or(NONE),
                 fixed(vm.run, 2),
                 fixed(vm.ready_percent(), 1),
                 fixed(vm.worst_ready_percent(), 1),
@@ -332,7 +334,7 @@ mod tests {
         );
         assert!(!text.contains("bring nothing"), "{text}");
         let row = text.lines().find(|line| line.starts_with("web1")).unwrap();
-        assert_eq!(row.split_whitespace().skip(7).collect::<Vec<_>>(), [NONE; 5], "{row}");
+        assert_eq!(row.split_whitespace().skip(8).collect::<Vec<_>>(), [NONE; 5], "{row}");
     }
 
     #[test]

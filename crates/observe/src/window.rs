@@ -42,6 +42,8 @@ pub struct VmRow {
     pub name: String,
     /// The same in its parts, and who manages it.
     pub who: Identity,
+    /// Its class (`overbook host` only).
+    pub class: Option<String>,
     /// Sums over the vCPUs.
     pub run: f64,
     /// See [`VcpuRow`].
@@ -192,6 +194,7 @@ fn add_scheduler(row: &mut VmRow, before: Option<&HostStats>, after: &HostStats,
     let then = before.and_then(|stats| stats.vms.get(&pid)).cloned().unwrap_or_default();
     let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
     row.delivered = Some(per_second(now.delivered, then.delivered));
+    row.class = Some(now.class.clone()).filter(|class| !class.is_empty());
     let none = TierStats::default();
     row.tiers = now
         .tiers

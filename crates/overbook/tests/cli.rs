@@ -38,6 +38,9 @@ fn values_are_refused_in_words() {
         (&["host", "--set", "slice-us=1"], "a number from 100 to 100000 belongs here"),
         (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations"),
         (&["host", "--set", "relations=full"], "there are on, off"),
+        (&["host", "--set", "latency-vms=a["], "is no pattern"),
+        (&["host", "--class", "web"], "NAME=CLASS belongs here, as in web1=latency"),
+        (&["host", "--class", "web=fast"], "classes are normal, latency, batch"),
         (&["guest", "--set", "preferred=9-"], "not a list of CPUs: write numbers and ranges, as in 0-3,8"),
         (&["guest", "--set", "preferred="], "no CPU would be preferred: name some, or say auto"),
         (&["guest", "--set", "high=99999"], "a number from 0 to 10000 belongs here"),
@@ -269,6 +272,7 @@ fn nobody_is_told_anything_where_no_scheduler_runs() {
         &["host", "--monitor", "1"],
         &["host", "--set", "slice-us=2000"],
         &["host", "--set", "slice-us=2000", "--set", "relations=off"],
+        &["host", "--class", "web1=latency"],
     ] {
         assert!(complaint(arguments, &[]).contains("no scheduler of ours is running"), "{arguments:?}");
     }
