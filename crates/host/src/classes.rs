@@ -202,12 +202,8 @@ mod tests {
     use super::*;
 
     fn vm(namespace: &str, name: &str, id: &str) -> Known {
-        let who = Identity {
-            name: name.into(),
-            namespace: namespace.into(),
-            id: id.into(),
-            ..Identity::default()
-        };
+        let who =
+            Identity { name: name.into(), namespace: namespace.into(), id: id.into(), ..Identity::default() };
         Known { who, cgroup: "0::/machine.slice/machine-qemu\\x2d7\\x2dweb.scope/libvirt/emulator\n".into() }
     }
 
@@ -217,7 +213,8 @@ mod tests {
 
     #[test]
     fn patterns_fit_names_as_each_stack_has_them() {
-        let (libvirt, kubevirt, proxmox) = (vm("", "web-1", "8d5c"), vm("shop", "web", ""), vm("", "db", "104"));
+        let (libvirt, kubevirt, proxmox) =
+            (vm("", "web-1", "8d5c"), vm("shop", "web", ""), vm("", "db", "104"));
         for pattern in ["web-*", "*", "web-?", "web-[0-9]", "x,web-1", "8d5c", " web-1 "] {
             assert!(fits(pattern, &libvirt), "{pattern}");
         }
@@ -246,7 +243,10 @@ mod tests {
         let of = |latency: &str, batch: &str| {
             by_patterns(&latency.parse().unwrap(), &batch.parse().unwrap(), &vm("", "web", ""))
         };
-        assert_eq!((of("web", "*"), of("db", "*"), of("db", "")), (Class::Latency, Class::Batch, Class::Normal));
+        assert_eq!(
+            (of("web", "*"), of("db", "*"), of("db", "")),
+            (Class::Latency, Class::Batch, Class::Normal)
+        );
     }
 
     #[test]
@@ -266,7 +266,10 @@ mod tests {
         let named = |pid: u32, namespace: &str, name: &str, id: &str| (pid, vm(namespace, name, id).who);
         let all = vec![named(71, "a", "web", "u1"), named(72, "b", "web", "u2"), named(104, "", "db", "71")];
         let found = |name: &str| one_of(name, all.clone()).map(|(pid, _)| pid).map_err(|e| e.to_string());
-        assert_eq!((found("a/web"), found("u2"), found("db"), found("72")), (Ok(71), Ok(72), Ok(104), Ok(72)));
+        assert_eq!(
+            (found("a/web"), found("u2"), found("db"), found("72")),
+            (Ok(71), Ok(72), Ok(104), Ok(72))
+        );
         // A VMID goes before a process.
         assert_eq!(found("71"), Ok(104));
         assert!(found("web").unwrap_err().contains("2 VMs are named \"web\""));

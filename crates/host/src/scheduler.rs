@@ -492,7 +492,10 @@ impl<'a> Scheduler<'a> {
             };
             let class = used.vm_classes.get(place as usize).filter(|_| used.some_classes != 0);
             let class = Class::numbered(class.copied().unwrap_or(0)).name().into();
-            all.insert(pid, VmStats { class, alive: u64::from(alive != 0), ..VmStats::from_rows(pid, &rows) });
+            all.insert(
+                pid,
+                VmStats { class, alive: u64::from(alive != 0), ..VmStats::from_rows(pid, &rows) },
+            );
             pids.insert(place + 1, pid);
         }
         for place in 0..used.vcpus_used.min(intf::OVB_MAX_ALL_VCPUS) {

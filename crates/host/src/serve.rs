@@ -112,11 +112,7 @@ struct Chores {
 impl Chores {
     fn new(scheduler: &Scheduler, stretch: f64, classes: Classes) -> Chores {
         let teller = Teller::new(stretch).inspect_err(|e| log::warn!("guests are told nothing: {e:#}"));
-        Chores {
-            teller: teller.ok(),
-            finder: Some(Finder::new(scheduler, stretch)),
-            classes: Some(classes),
-        }
+        Chores { teller: teller.ok(), finder: Some(Finder::new(scheduler, stretch)), classes: Some(classes) }
     }
 
     /// Does what is due.

@@ -74,7 +74,8 @@ mod tests {
         let twice = once.with(&changes::<Settings>("patience-ms=100").unwrap()).unwrap();
         let expected = Settings { slice_us: 2000, relations: Switch::Off, patience_ms: 100, ..defaults() };
         assert_eq!(twice, expected);
-        let classes = twice.with(&changes::<Settings>("latency-vms=web-*,db batch-vms=ci-?").unwrap()).unwrap();
+        let classes =
+            twice.with(&changes::<Settings>("latency-vms=web-*,db batch-vms=ci-?").unwrap()).unwrap();
         assert_eq!(classes.in_force().split(' ').nth(3), Some("latency-vms=web-*,db"));
         let none = classes.with(&changes::<Settings>("latency-vms= batch-vms=").unwrap()).unwrap();
         assert_eq!(none, twice);

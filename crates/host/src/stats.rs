@@ -79,7 +79,9 @@ pub struct TierStats {
 pub struct ClassStats {
     #[stat(desc = "VMs of this class that run")]
     pub vms: u64,
-    #[stat(desc = "ns of the longest time that a vCPU of this class was queued, since the scheduler was loaded")]
+    #[stat(
+        desc = "ns of the longest time that a vCPU of this class was queued, since the scheduler was loaded"
+    )]
     pub longest_ns: u64,
     #[stat(desc = "ns of the longest time that is promised")]
     pub promise_ns: u64,

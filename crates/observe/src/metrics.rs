@@ -275,7 +275,10 @@ mod tests {
         HostStats {
             settings: "slice-us=3000".into(),
             direct: 7,
-            classes: BTreeMap::from([("latency".to_string(), ClassStats { vms: 1, longest_ns: 62_500_000, promise_ns: 2_000_000_000 })]),
+            classes: BTreeMap::from([(
+                "latency".to_string(),
+                ClassStats { vms: 1, longest_ns: 62_500_000, promise_ns: 2_000_000_000 },
+            )]),
             vms: BTreeMap::from([(42, vm)]),
             ..HostStats::default()
         }
@@ -315,9 +318,9 @@ mod tests {
             format!("overbook_vm_spin_seconds_total{{{labels}}} 1.5\n"),
             format!("overbook_vm_longest_wait_seconds{{{labels}}} 0.125\n"),
             format!("overbook_vm_class{{{labels},class=\"latency\"}} 1\n"),
-            "overbook_class_vms{class=\"latency\"} 1.0\n".into(),
+            "overbook_class_vms{class=\"latency\"} 1".into(),
             "overbook_class_longest_wait_seconds{class=\"latency\"} 0.0625\n".into(),
-            "overbook_class_promise_seconds{class=\"latency\"} 2.0\n".into(),
+            "overbook_class_promise_seconds{class=\"latency\"} 2".into(),
             "overbook_scheduler_loaded 1\n".into(),
             "overbook_scheduler_loads_total 3\n".into(),
         ] {

@@ -5,6 +5,7 @@ use crate::ready;
 use crate::snapshot::{Snapshot, VcpuCounters, VmCounters};
 use overbook_host::names::Identity;
 use overbook_host::stats::{HostStats, TierStats};
+use overbook_policy::class::Class;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -122,6 +123,11 @@ impl Window {
     /// Sum of a column.
     pub fn sum(&self, of: fn(&VmRow) -> f64) -> f64 {
         sum(self.vms.iter().map(of))
+    }
+
+    /// Whether a VM has another class than normal.
+    pub fn has_classes(&self) -> bool {
+        self.vms.iter().any(|vm| vm.class.as_deref().is_some_and(|class| class != Class::Normal.name()))
     }
 
     /// CPUs burnt in spins; nothing if they cannot be seen.

@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn classes_are_options_of_the_host() {
-        let text = "[classes]\nlatency = [\"web-*\", \"cgroup:/prod/*\"]\nbatch = \"ci-*\"\n[guest]\nlow = 100\n";
+        let text =
+            "[classes]\nlatency = [\"web-*\", \"cgroup:/prod/*\"]\nbatch = \"ci-*\"\n[guest]\nlow = 100\n";
         let mut host = of(text, "host").unwrap();
         host.sort();
         assert_eq!(host, ["--batch-vms=ci-*", "--latency-vms=web-*,cgroup:/prod/*"]);

@@ -197,7 +197,10 @@ impl View {
                 frame.render_widget(Paragraph::new(about_vm(vm)), about);
                 frame.render_widget(vcpu_table(vm), rows);
             }
-            None => frame.render_stateful_widget(vm_table(&self.window.vms), body, &mut self.table),
+            None => {
+                let table = vm_table(&self.window.vms, self.window.has_classes());
+                frame.render_stateful_widget(table, body, &mut self.table);
+            }
         }
         let keys = if inside.is_some() { "esc back" } else { "↑↓ choose   enter vCPUs   s sort" };
         let unit =
@@ -248,8 +251,7 @@ fn header(names: &[&'static str]) -> Row<'static> {
 /// Place of the column of classes, which is there once a VM has another than normal.
 const CLASS: usize = 3;
 
-fn vm_table(vms: &[VmRow]) -> Table<'static> {
-    let classes = vms.iter().any(|vm| vm.class.as_deref().is_some_and(|class| class != "normal"));
+fn vm_table(vms: &[VmRow], classes: bool) -> Table<'static> {
     let rows = vms.iter().map(|vm| {
         let mut cells = vec![
             short(&vm.name, 20),
