@@ -36,9 +36,9 @@ fn values_are_refused_in_words() {
         // Whether a scheduler runs or not.
         (&["host", "--set", "slice-us"], "KEY=VALUE belongs here, as in slice-us=3000"),
         (&["host", "--set", "slice-us=1"], "a number from 100 to 100000 belongs here"),
-        (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations"),
+        (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations, latency-vms, batch-vms"),
         (&["host", "--set", "relations=full"], "there are on, off"),
-        (&["host", "--set", "latency-vms=a["], "is no pattern"),
+        (&["host", "--set", "latency-vms=a["], "\"a[\" is no pattern: invalid range pattern"),
         (&["host", "--class", "web"], "NAME=CLASS belongs here, as in web1=latency"),
         (&["host", "--class", "web=fast"], "classes are normal, latency, batch"),
         (&["guest", "--set", "preferred=9-"], "not a list of CPUs: write numbers and ranges, as in 0-3,8"),

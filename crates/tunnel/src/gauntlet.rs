@@ -829,7 +829,7 @@ fn classes(object: Option<Vec<u8>>) -> Result<Report> {
         });
     }
     let mut report = setup.run(500, 2500);
-    wakes_within(&mut report, "serves", 10, 20.0);
+    wakes_within(&mut report, "serves", 10, 150.0);
     let of = |name: &str| report.vms.iter().find(|vm| vm.name == name).map_or(0.0, |vm| vm.cpus);
     let (serves, builds) = (of("serves"), of("builds"));
     if serves < 0.88 || builds < 1.46 {

@@ -151,15 +151,13 @@ fn normal_is_as_without_classes() {
     assert_eq!(run(0), run(1));
 }
 
-/// VMs of the least weight beside hogs of the greatest, which by weight alone had a CPU now and then: with a patience of
-/// two seconds, eight vCPUs per CPU.
+/// VMs of the least weight beside hogs of the greatest, which by weight alone had a CPU now and then: eight vCPUs per CPU.
 #[test]
 fn promises_are_kept() {
-    let patience = 2 * SECOND;
+    let patience = 10 * SECOND;
     for class in Class::ALL {
         let bounds = Bounds { wait_ns: None, ..Bounds::default() };
-        let set = vec![("patience_ns".to_string(), patience)];
-        let mut world = World::new(Host { cpus: 2, bounds, set, ..Host::default() }).unwrap();
+        let mut world = World::new(Host { cpus: 2, bounds, ..Host::default() }).unwrap();
         let heavy = world.group(0, 10_000);
         for i in 0..8 {
             let name = format!("heavy{i}");
@@ -168,12 +166,11 @@ fn promises_are_kept() {
         for i in 0..4 {
             vm(&mut world, &format!("light{i}"), 1, Pattern::Compute, class);
         }
-        let report = measured(world, SECOND, 12 * SECOND);
+        let report = measured(world, SECOND, 3 * class.promise(patience));
         let longest = report.vms.iter().map(|vm| vm.longest_wait).max().unwrap();
+        println!("{}: {} ms", class.name(), longest / MS);
         // It would be kept without a promise otherwise.
-        assert!(
-            longest > class.patience(patience) && longest <= class.promise(patience),
-            "{class:?}: {longest}"
-        );
+        let kept = longest > class.patience(patience) && longest <= class.promise(patience);
+        assert!(kept, "{class:?}: {longest} ns");
     }
 }
