@@ -35,7 +35,9 @@ enum ovb_class {
  */
 #define OVB_PATIENCE_MOST 20000000000ull
 /* What it may take until one that has waited for too long is found and runs, ns: a CPU looks for
- * one ten times a second and takes one each time, so nine others may be before it. */
+ * one ten times a second and takes one each time, so nine others may be before it. Fewer with a
+ * patience of less than a second, as those that had a slice have waited for too long again by then.
+ */
 #define OVB_PROMISE_ROOM 1000000000ull
 
 /* Length of a slice of a VM of a class; `slice` is a normal one's, in any unit, at most 2^62. */
