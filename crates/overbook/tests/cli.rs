@@ -39,7 +39,7 @@ fn values_are_refused_in_words() {
         (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations, latency-vms, batch-vms"),
         (&["host", "--set", "relations=full"], "there are on, off"),
         (&["host", "--set", "latency-vms=a["], "\"a[\" is no pattern: invalid range pattern"),
-        (&["host", "--class", "web"], "NAME=CLASS belongs here, as in web1=latency"),
+        (&["host", "--class", "web"], "as in web1=latency; classes are normal, latency, batch"),
         (&["host", "--class", "web=fast"], "classes are normal, latency, batch"),
         (&["guest", "--set", "preferred=9-"], "not a list of CPUs: write numbers and ranges, as in 0-3,8"),
         (&["guest", "--set", "preferred="], "no CPU would be preferred: name some, or say auto"),
