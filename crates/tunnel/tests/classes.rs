@@ -161,7 +161,9 @@ fn promises_are_kept() {
         let heavy = world.group(0, 10_000);
         for i in 0..8 {
             let name = format!("heavy{i}");
-            world.task(TaskSpec { group: Some(heavy), ..TaskSpec::new(&name, Kind::Hog) });
+            let hog = TaskSpec { group: Some(heavy), ..TaskSpec::new(&name, Kind::Hog) };
+            // A VM is known, and has its class, once it has run.
+            world.at(500 * MS, Change::Begin(Box::new(hog)));
         }
         for i in 0..4 {
             vm(&mut world, &format!("light{i}"), 1, Pattern::Compute, class);
