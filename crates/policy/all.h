@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /* Every policy header, for the Rust bindings. */
+#include "class.h"
 #include "cores.h"
 #include "entitle.h"
 #include "home.h"

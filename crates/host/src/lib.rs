@@ -11,7 +11,7 @@
 //! * [`stats`]: what `--stats`, `--monitor` and `--json` show.
 //! * [`channel`], [`entitle`]: guests are told what they could have.
 //! * [`names`], [`nova`]: what operators call a VM.
-//! * [`homes`]: in which LLC vCPUs wait.
+//! * [`homes`]: in which LLC vCPUs wait. [`classes`]: which class a VM has.
 //! * [`times`]: what CPUs did, from `/proc/stat`; the guest's steal monitor reads it too.
 //! * [`client`]: asks a scheduler that runs.
 //! * [`output`], [`values`]: how all commands print, and refuse values of options.
@@ -22,6 +22,7 @@
 pub mod backoff;
 pub mod changes;
 pub mod channel;
+pub mod classes;
 pub mod client;
 pub mod costs;
 pub mod domain_class;
@@ -36,6 +37,7 @@ pub mod nova;
 mod options;
 pub mod output;
 pub mod preflight;
+pub mod processes;
 pub mod replace;
 pub mod scheduler;
 mod serve;

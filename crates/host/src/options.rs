@@ -2,6 +2,7 @@
 //! The command line of `overbook host`.
 
 use crate::changes::{Change, Changeable, change};
+use crate::classes::{Told, told};
 use crate::settings::Settings;
 use crate::values::{complaint, number, seconds};
 use anyhow::{Result, anyhow};
@@ -45,6 +46,10 @@ pub struct Options {
     /// Change the scheduler that is running, and print what is in force then; load nothing. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = change::<Settings>, long_help = Settings::help_of_set())]
     pub set: Vec<Change>,
+    /// Say the class of a VM that runs (normal, latency, batch), for as long as it runs, by its name, UUID, VMID or process;
+    /// load nothing
+    #[arg(long, value_name = "NAME=CLASS", value_parser = told)]
+    pub class: Option<Told>,
     /// Count how often the scheduler's BPF programs run, and for how long (some 20 ns more per run)
     #[arg(long)]
     pub costs: bool,

@@ -11,10 +11,11 @@ use crate::kvm::{self, Visibility};
 use crate::options::Options;
 use crate::settings::Settings;
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
-use crate::stats::{HostStats, VcpuStats, VmStats, read};
+use crate::stats::{ClassStats, HostStats, VcpuStats, VmStats, read};
 use crate::urgent::urgently;
 use anyhow::{Context, Result};
 use libbpf_rs::{AsRawLibbpf, Link, MapCore, MapFlags, OpenObject, ProgramInput, ProgramMut};
+use overbook_policy::class::Class;
 use overbook_policy::home::Resident;
 use scx_utils::compat;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
@@ -327,6 +328,18 @@ impl<'a> Scheduler<'a> {
         let sum = |i: usize| words.iter().filter_map(|row| row.get(row.len().checked_sub(counts)? + i)).sum();
         stats.set_counts(&(0..counts).map(sum).collect::<Vec<u64>>());
         stats.vms = self.vm_stats()?;
+        let patience_ns = self.settings.patience_ms * 1_000_000;
+        for class in Class::ALL {
+            // What was longest stands just before the counters.
+            let slot = intf::OVB_CLASS_SLOTS as usize - class as usize;
+            let longest = words.iter().filter_map(|row| row.get(row.len().checked_sub(counts + slot)?));
+            let of_class = ClassStats {
+                vms: stats.vms.values().filter(|vm| vm.class == class.name() && vm.alive != 0).count() as u64,
+                longest_ns: longest.copied().max().unwrap_or(0),
+                promise_ns: class.promise(patience_ns),
+            };
+            stats.classes.insert(class.name().into(), of_class);
+        }
         if self.counting.is_some() {
             stats.programs = costs::programs();
         }
@@ -350,6 +363,37 @@ impl<'a> Scheduler<'a> {
                 *entry = *home;
             }
         }
+        Ok(())
+    }
+
+    /// VMs that live: place and process.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn places(&self) -> Result<Vec<(u32, u32)>> {
+        let maps = &self.skel.maps;
+        let used = maps.bss_data.as_ref().context("the scheduler's object has no state")?;
+        let mut all = Vec::new();
+        for place in 0..used.vms_used.min(intf::OVB_MAX_VMS) {
+            let entry = maps.vms.lookup(&place.to_ne_bytes(), MapFlags::ANY)?;
+            let at = entry.map(|entry| read::<intf::ovb_place_of_vm>(&entry)).filter(|at| at.alive != 0);
+            all.extend(at.map(|at| (place, at.pid)));
+        }
+        Ok(all)
+    }
+
+    /// Gives VMs, by their places, classes; all that live are told of.
+    ///
+    /// # Errors
+    /// None that was ever seen.
+    pub fn classify(&mut self, classes: &[(u32, Class)]) -> Result<()> {
+        let state = self.skel.maps.bss_data.as_deref_mut().context("the scheduler's object has no state")?;
+        for (place, class) in classes {
+            if let Some(entry) = state.vm_classes.get_mut(*place as usize).filter(|e| **e != *class as u32) {
+                *entry = *class as u32;
+            }
+        }
+        state.some_classes = classes.iter().any(|(_, class)| *class != Class::Normal).into();
         Ok(())
     }
 
@@ -442,11 +486,16 @@ impl<'a> Scheduler<'a> {
         for place in 0..used.vms_used.min(intf::OVB_MAX_VMS) {
             let key = place.to_ne_bytes();
             let Some(entry) = maps.vms.lookup(&key, MapFlags::ANY)? else { continue };
-            let pid = entry.first_chunk().map_or(0, |word| u32::from_ne_bytes(*word));
+            let intf::ovb_place_of_vm { pid, alive } = read(&entry);
             let Some(rows) = maps.vm_counts.lookup_percpu(&key, MapFlags::ANY)?.filter(|_| pid != 0) else {
                 continue;
             };
-            all.insert(pid, VmStats::from_rows(pid, &rows));
+            let class = used.vm_classes.get(place as usize).filter(|_| used.some_classes != 0);
+            let class = Class::numbered(class.copied().unwrap_or(0)).name().into();
+            all.insert(
+                pid,
+                VmStats { class, alive: u64::from(alive != 0), ..VmStats::from_rows(pid, &rows) },
+            );
             pids.insert(place + 1, pid);
         }
         for place in 0..used.vcpus_used.min(intf::OVB_MAX_ALL_VCPUS) {

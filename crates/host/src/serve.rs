@@ -3,6 +3,7 @@
 
 use crate::backoff::Backoff;
 use crate::changes::{self, Change, Changeable, SET};
+use crate::classes::{self, Classes, TELL, Told};
 use crate::client;
 use crate::costs::ProgramStats;
 use crate::ending;
@@ -15,9 +16,10 @@ use crate::preflight;
 use crate::replace;
 use crate::scheduler::{Mode, Scheduler};
 use crate::settings::Settings;
-use crate::stats::{HostStats, TierStats, VcpuStats, VmStats};
+use crate::stats::{ClassStats, HostStats, TierStats, VcpuStats, VmStats};
 use crate::values::duration;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
+use overbook_policy::class::Class;
 use scx_stats::prelude::*;
 use scx_utils::UserExitInfo;
 use std::io::Write;
@@ -50,6 +52,9 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if !options.set.is_empty() {
         return set(&options.set);
     }
+    if let Some(told) = &options.class {
+        return tell(told);
+    }
     preflight::check(options.replace)?;
     if options.hold {
         return hold(options);
@@ -61,6 +66,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     let mut previous = HostStats::default();
     // What is changed while it runs stays when it is loaded again.
     let mut options = options.clone();
+    let mut classes = Classes::default();
     let mut backoff = Backoff::default();
     loop {
         // Every load needs an object of its own.
@@ -75,7 +81,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             replace::take_over()?;
         }
         scheduler.attach(&options)?;
-        let exit = serve(&mut scheduler, &options, stop, &mut previous)?;
+        let exit = serve(&mut scheduler, &options, stop, &mut previous, &mut classes)?;
         options.settings = scheduler.settings().clone();
         if scheduler.outdated() {
             log::info!("kvm was loaded: loading again");
@@ -100,12 +106,13 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
 struct Chores {
     teller: Option<Teller>,
     finder: Option<Finder>,
+    classes: Option<Classes>,
 }
 
 impl Chores {
-    fn new(scheduler: &Scheduler, stretch: f64) -> Chores {
+    fn new(scheduler: &Scheduler, stretch: f64, classes: Classes) -> Chores {
         let teller = Teller::new(stretch).inspect_err(|e| log::warn!("guests are told nothing: {e:#}"));
-        Chores { teller: teller.ok(), finder: Some(Finder::new(scheduler, stretch)) }
+        Chores { teller: teller.ok(), finder: Some(Finder::new(scheduler, stretch)), classes: Some(classes) }
     }
 
     /// Does what is due.
@@ -118,20 +125,34 @@ impl Chores {
             log::warn!("VMs stay in the LLCs where they are: {e:#}");
             self.finder = None;
         }
+        if let Some(Err(e)) = self.classes.as_mut().map(|classes| classes.look(scheduler)) {
+            log::warn!("classes of VMs stay as they are: {e:#}");
+            self.classes = None;
+        }
+    }
+
+    /// Somebody says the class of a VM, by its process.
+    fn tell(&mut self, pid: u32, class: Class, scheduler: &mut Scheduler) {
+        if let Some(classes) = &mut self.classes {
+            classes.tell(pid, class);
+        }
+        self.look(scheduler);
     }
 }
 
-/// Serves until the end, and says why it ended. `total` is left with the last statistics.
+/// Serves until the end, and says why it ended. `total` is left with the last statistics, `classes` with what was said of
+/// VMs.
 fn serve(
     scheduler: &mut Scheduler,
     options: &Options,
     stop: &Arc<AtomicBool>,
     total: &mut HostStats,
+    classes: &mut Classes,
 ) -> Result<UserExitInfo> {
     let server = StatsServer::<Request, HostStats>::new(stats_server_data()).launch();
     // Without a server the scheduler is as good; another user of the socket must not stop it.
     let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
-    let mut chores = Chores::new(scheduler, options.stretch);
+    let mut chores = Chores::new(scheduler, options.stretch, std::mem::take(classes));
     let mut shown = HostStats::default();
     let mut due = Instant::now();
     while !stop.load(Ordering::Relaxed) && !scheduler.ended() && !scheduler.outdated() {
@@ -145,6 +166,9 @@ fn serve(
                         done.unwrap_or_else(|why| {
                             log::warn!("cannot change as asked, and goes on as before: {why:#}")
                         });
+                    }
+                    if let Request::Class(pid, class) = request {
+                        chores.tell(pid, class, scheduler);
                     }
                     answers.send(scheduler.stats()?)?;
                     if matches!(request, Request::Leave) {
@@ -165,6 +189,7 @@ fn serve(
             shown = now;
         }
     }
+    *classes = chores.classes.take().unwrap_or_default();
     *total = scheduler.stats()?;
     Ok(scheduler.leave())
 }
@@ -198,7 +223,7 @@ fn hold(options: &Options) -> Result<()> {
                 // Those that are still there are found anew, and count from zero.
                 last.vms.retain(|pid, _| !Path::new("/proc").join(pid.to_string()).exists());
                 scheduler.attach(&now)?;
-                chores = Some(Chores::new(&scheduler, options.stretch));
+                chores = Some(Chores::new(&scheduler, options.stretch, Classes::default()));
                 "{}".to_string()
             }
             ("detach", _) => {
@@ -229,6 +254,8 @@ enum Request {
     Stats,
     /// Checked when it arrives.
     Set(Vec<Change>),
+    /// Of the VM of a process.
+    Class(u32, Class),
     Leave,
 }
 
@@ -236,6 +263,10 @@ fn stats_server_data() -> StatsServerData<Request, HostStats> {
     let top: Box<dyn StatsReaderSend<Request, HostStats>> = Box::new(|args, (requests, answers)| {
         let request = match args.get(SET) {
             Some(text) => Request::Set(changes::changes::<Settings>(text)?),
+            None if args.contains_key(TELL) => {
+                let Told { vm, class } = classes::told(&args[TELL]).map_err(anyhow::Error::msg)?;
+                Request::Class(vm.parse().context("a process belongs here")?, class)
+            }
             None if args.contains_key(replace::LEAVE) => Request::Leave,
             None => Request::Stats,
         };
@@ -247,6 +278,7 @@ fn stats_server_data() -> StatsServerData<Request, HostStats> {
         .add_meta(VmStats::meta())
         .add_meta(VcpuStats::meta())
         .add_meta(TierStats::meta())
+        .add_meta(ClassStats::meta())
         .add_meta(ProgramStats::meta())
         .add_stats("top", top)
 }
@@ -263,5 +295,17 @@ fn monitor(seconds: f64, stop: &Arc<AtomicBool>) -> Result<()> {
 fn set(wanted: &[Change]) -> Result<()> {
     let answer: HostStats = client::set(COMMAND, SET, wanted)?;
     writeln!(Stdout, "{}", client::changed(COMMAND, wanted, &answer.settings)?)?;
+    Ok(())
+}
+
+fn tell(told: &Told) -> Result<()> {
+    let mut client = client::connect(COMMAND)?;
+    let (pid, who) = classes::find(&told.vm)?;
+    let class = told.class.name();
+    let answer: HostStats = client.request("stats", vec![(TELL.into(), format!("{pid}={class}"))])?;
+    if answer.classes.is_empty() {
+        bail!("the scheduler that runs is none of `{COMMAND}`, or an older one without classes");
+    }
+    writeln!(Stdout, "{who} [{pid}] is {class} for as long as it runs")?;
     Ok(())
 }

@@ -2,6 +2,7 @@
 //! What may change while the host's scheduler runs.
 
 use crate::changes::Changeable;
+use crate::classes::Patterns;
 use crate::values::number;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -39,6 +40,12 @@ pub struct Settings {
     /// Whether the receivers of vCPUs' IPIs are known, by probes on KVM
     #[arg(long, value_enum, default_value = "on")]
     pub relations: Switch,
+    /// VMs of the class latency (docs/classes.md): patterns of names, or of cgroups behind cgroup:, with commas between
+    #[arg(long, value_name = "PATTERNS", default_value_t)]
+    pub latency_vms: Patterns,
+    /// VMs of the class batch, as above; who fits both is latency
+    #[arg(long, value_name = "PATTERNS", default_value_t)]
+    pub batch_vms: Patterns,
 }
 
 impl Changeable for Settings {}
@@ -56,7 +63,7 @@ mod tests {
     #[test]
     fn what_is_in_force_is_what_set_takes() {
         let text = defaults().in_force();
-        assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on");
+        assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on latency-vms= batch-vms=");
         assert_eq!(defaults().with(&changes::<Settings>(&text).unwrap()).unwrap(), defaults());
         assert_eq!(Settings::keys().len(), text.split(' ').count());
     }
@@ -65,7 +72,13 @@ mod tests {
     fn changes_leave_the_rest_as_it_is() {
         let once = defaults().with(&changes::<Settings>("slice-us=2000 relations=off").unwrap()).unwrap();
         let twice = once.with(&changes::<Settings>("patience-ms=100").unwrap()).unwrap();
-        assert_eq!(twice, Settings { slice_us: 2000, relations: Switch::Off, patience_ms: 100 });
+        let expected = Settings { slice_us: 2000, relations: Switch::Off, patience_ms: 100, ..defaults() };
+        assert_eq!(twice, expected);
+        let classes =
+            twice.with(&changes::<Settings>("latency-vms=web-*,db batch-vms=ci-?").unwrap()).unwrap();
+        assert_eq!(classes.in_force().split(' ').nth(3), Some("latency-vms=web-*,db"));
+        let none = classes.with(&changes::<Settings>("latency-vms= batch-vms=").unwrap()).unwrap();
+        assert_eq!(none, twice);
         // Of two for one key, the later one counts.
         assert_eq!(
             defaults().with(&changes::<Settings>("slice-us=200 slice-us=300").unwrap()).unwrap().slice_us,
@@ -96,6 +109,7 @@ mod tests {
             ("patience-ms=0", "a number from 1 to 20000 belongs here"),
             ("relations=full", "there are on, off"),
             ("relations=", "there are on, off"),
+            ("latency-vms=a[", "\"a[\" is no pattern"),
         ] {
             let said = change::<Settings>(text).unwrap_err();
             assert!(said.contains(expected) && !said.contains('\n'), "{text}: {said}");

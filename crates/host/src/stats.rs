@@ -5,6 +5,7 @@ use crate::costs::ProgramStats;
 use crate::intf;
 use crate::names;
 use anyhow::Result;
+use overbook_policy::class::Class;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -70,6 +71,22 @@ pub struct TierStats {
     pub picked: u64,
 }
 
+/// VMs of one class.
+#[stat_doc]
+#[derive(Clone, Debug, Default, Serialize, Deserialize, Stats)]
+#[serde(default)]
+#[stat(desc = "VMs by class (docs/classes.md)", _om_prefix = "class_", _om_label = "class")]
+pub struct ClassStats {
+    #[stat(desc = "VMs of this class that run")]
+    pub vms: u64,
+    #[stat(
+        desc = "ns of the longest time that a vCPU of this class was queued, since the scheduler was loaded"
+    )]
+    pub longest_ns: u64,
+    #[stat(desc = "ns of the longest time that is promised")]
+    pub promise_ns: u64,
+}
+
 counters! {
     /// One vCPU.
     #[stat_doc]
@@ -114,6 +131,10 @@ counters! {
         longest_ns: u64,
         #[stat(desc = "name as its stack has it, with its namespace or project (docs/observe.md), else the command")]
         name: String,
+        #[stat(desc = "class (docs/classes.md)")]
+        class: String,
+        #[stat(desc = "1 while it runs, then 0")]
+        alive: u64,
         #[stat(desc = "targets by tier")]
         tiers: BTreeMap<String, TierStats>,
         #[stat(desc = "vCPUs by id")]
@@ -162,6 +183,8 @@ pub struct HostStats {
     pub overdue: u64,
     #[stat(desc = "tasks queued before others, as they were preempted inside an RCU read section")]
     pub in_rcu: u64,
+    #[stat(desc = "VMs by class")]
+    pub classes: BTreeMap<String, ClassStats>,
     #[stat(desc = "VMs that were seen")]
     pub vms: BTreeMap<u32, VmStats>,
     #[stat(desc = "the scheduler's BPF programs, with --costs")]
@@ -228,6 +251,16 @@ impl HostStats {
             self.keep,
             self.steal_llc
         )?;
+        for (name, class) in self.classes.iter().filter(|(_, class)| class.vms > 0) {
+            let s = |ns: u64| ns as f64 / 1e9;
+            writeln!(
+                to,
+                "  {name}: {} VMs, longest wait {:.3} s of {:.1} s promised",
+                class.vms,
+                s(class.longest_ns),
+                s(class.promise_ns)
+            )?;
+        }
         for (pid, vm) in &self.vms {
             vm.print(*pid, to)?;
         }
@@ -284,6 +317,8 @@ impl VmStats {
     fn since(&self, earlier: &VmStats) -> VmStats {
         let rest = VmStats {
             name: self.name.clone(),
+            class: self.class.clone(),
+            alive: self.alive,
             tiers: each_since(&self.tiers, &earlier.tiers, TierStats::since),
             vcpus: each_since(&self.vcpus, &earlier.vcpus, VcpuStats::since),
             run_ns: self.run_ns.saturating_sub(earlier.run_ns),
@@ -300,9 +335,10 @@ impl VmStats {
         let wanted_ns = (self.run_ns + self.queued_ns).max(1);
         writeln!(
             to,
-            "  {} [{pid}]: {:.3} s run ({} % of what it wanted), {:.3} s queued (longest {:.3} s), {:.3} s spun; yields {} \
+            "  {} [{pid}], {}: {:.3} s run ({} % of what it wanted), {:.3} s queued (longest {:.3} s), {:.3} s spun; yields {} \
              delivered {} gave up {}; unheard {}; IPIs {}",
             self.name,
+            if self.class.is_empty() { Class::Normal.name() } else { &self.class },
             s(self.run_ns),
             self.run_ns * 100 / wanted_ns,
             s(self.queued_ns),

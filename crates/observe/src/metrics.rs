@@ -6,7 +6,7 @@ use crate::snapshot::Snapshot;
 use anyhow::{Context, Result};
 use overbook_guest::stats::GuestStats;
 use overbook_host::names::Identity;
-use overbook_host::stats::{HostStats, TierStats, VmStats};
+use overbook_host::stats::{ClassStats, HostStats, TierStats, VmStats};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -94,6 +94,28 @@ const VM_TIMES: [Column<VmStats>; 1] =
 const VM_LONGEST: Column<VmStats> =
     ("overbook_vm_longest_wait", "longest time that a vCPU could run and had no CPU", |s| s.longest_ns);
 
+/// Which class a VM has: a series of its own, so that no other breaks off where that changes.
+const VM_CLASS: (&str, &str) = ("overbook_vm_class", "always 1; label class has the VM's");
+
+/// Gauges by class, each with its unit and what its number is divided by.
+const CLASS: [(Column<ClassStats>, Option<Unit>, f64); 3] = [
+    (("overbook_class_vms", "VMs of this class that run", |s| s.vms), None, 1.0),
+    (
+        (
+            "overbook_class_longest_wait",
+            "longest time that a vCPU of this class could run and had no CPU",
+            |s| s.longest_ns,
+        ),
+        Some(Unit::Seconds),
+        1e9,
+    ),
+    (
+        ("overbook_class_promise", "longest such time that is promised", |s| s.promise_ns),
+        Some(Unit::Seconds),
+        1e9,
+    ),
+];
+
 const TIER: [Column<TierStats>; 1] =
     [("overbook_vm_tier_picked", "vCPUs picked, by what they were worth most for", |s| s.picked)];
 
@@ -168,6 +190,18 @@ fn host(stats: &HostStats, seen: Option<&Snapshot>, to: &mut DescriptorEncoder) 
     for (labels, vm) in &vms {
         ConstGauge::new(of(vm) as f64 / 1e9).encode(family.encode_family(&labels.vm())?)?;
     }
+    let (name, help) = VM_CLASS;
+    let mut family = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, vm) in vms.iter().filter(|(_, vm)| vm.alive != 0 && !vm.class.is_empty()) {
+        ConstGauge::new(1u64).encode(family.encode_family(&labels.part("class", &vm.class))?)?;
+    }
+    for ((name, help, of), unit, divisor) in &CLASS {
+        let mut family = to.encode_descriptor(name, help, unit.as_ref(), MetricType::Gauge)?;
+        for (class, counts) in &stats.classes {
+            let labels = [("class", class.as_str())];
+            ConstGauge::new(of(counts) as f64 / divisor).encode(family.encode_family(&labels)?)?;
+        }
+    }
     for (name, help, of) in TIER {
         let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, vm) in &vms {
@@ -209,6 +243,11 @@ pub fn names() -> Vec<String> {
     names.extend(VM.iter().map(|(name, ..)| total(name)));
     names.extend(VM_TIMES.iter().map(|(name, ..)| total(&format!("{name}_seconds"))));
     names.push(format!("{}_seconds", VM_LONGEST.0));
+    names.push(VM_CLASS.0.into());
+    names.extend(CLASS.iter().map(|((name, ..), unit, _)| match unit {
+        Some(unit) => format!("{name}_{}", unit.as_str()),
+        None => (*name).to_string(),
+    }));
     names.extend(TIER.iter().map(|(name, ..)| total(name)));
     names.extend(GUEST.iter().map(|(name, ..)| total(name)));
     names.extend(GUEST_NOW.iter().map(|((name, ..), _)| name.to_string()));
@@ -229,6 +268,8 @@ mod tests {
         let tiers = BTreeMap::from([("receiver".to_string(), TierStats { picked: 2 })]);
         let vm = VmStats {
             name: "web \"1\"\\".into(),
+            class: "latency".into(),
+            alive: 1,
             spin_ns: 1_500_000_000,
             longest_ns: 125_000_000,
             tiers,
@@ -237,6 +278,10 @@ mod tests {
         HostStats {
             settings: "slice-us=3000".into(),
             direct: 7,
+            classes: BTreeMap::from([(
+                "latency".to_string(),
+                ClassStats { vms: 1, longest_ns: 62_500_000, promise_ns: 2_000_000_000 },
+            )]),
             vms: BTreeMap::from([(42, vm)]),
             ..HostStats::default()
         }
@@ -275,6 +320,10 @@ mod tests {
             format!("overbook_vcpu_ready_seconds_total{{{labels},vcpu=\"1\"}} 0.25\n"),
             format!("overbook_vm_spin_seconds_total{{{labels}}} 1.5\n"),
             format!("overbook_vm_longest_wait_seconds{{{labels}}} 0.125\n"),
+            format!("overbook_vm_class{{{labels},class=\"latency\"}} 1\n"),
+            "overbook_class_vms{class=\"latency\"} 1".into(),
+            "overbook_class_longest_wait_seconds{class=\"latency\"} 0.0625\n".into(),
+            "overbook_class_promise_seconds{class=\"latency\"} 2".into(),
             "overbook_scheduler_loaded 1\n".into(),
             "overbook_scheduler_loads_total 3\n".into(),
         ] {

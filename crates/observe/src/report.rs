@@ -156,12 +156,16 @@ impl Report {
         }
         writeln!(to, "{}", self.readiness())?;
         writeln!(to)?;
+        // Where all VMs are of one class, nobody needs a column of it.
+        let classes = window.has_classes();
+        let class = |text: &str| if classes { format!(" {text:>7}") } else { String::new() };
         writeln!(
             to,
-            "{:<28} {:>7} {:>5} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>5}",
+            "{:<28} {:>7} {:>5}{} {:>7} {:>7} {:>7} {:>7} {:>7} {:>7} {:>9} {:>9} {:>5}",
             "VM",
             "pid",
             "vCPUs",
+            class("class"),
             "run",
             "ready",
             "worst",
@@ -175,10 +179,11 @@ impl Report {
         for vm in &window.vms {
             writeln!(
                 to,
-                "{:<28} {:>7} {:>5} {:>7} {:>6}% {:>6}% {:>6}% {:>7} {:>7} {:>9} {:>9} {:>5}",
+                "{:<28} {:>7} {:>5}{} {:>7} {:>6}% {:>6}% {:>6}% {:>7} {:>7} {:>9} {:>9} {:>5}",
                 short(&vm.name, 28),
                 vm.pid,
                 vm.vcpus.len(),
+                class(vm.class.as_deref().unwrap_or(NONE)),
                 fixed(vm.run, 2),
                 fixed(vm.ready_percent(), 1),
                 fixed(vm.worst_ready_percent(), 1),
@@ -295,6 +300,22 @@ mod tests {
         assert!(text_of.contains("some 0.50 CPUs, 25.0 %"), "{text_of}");
         assert!(text(Some(0.0), "EEVDF").contains("bring nothing"));
         assert!(text(Some(0.5), "overbook").contains("schedules already"));
+    }
+
+    #[test]
+    fn classes_have_a_column_once_there_are_any() {
+        let with = |class: &str| {
+            let mut window = window(Some(0.5), "overbook");
+            window.vms[0].class = Some(class.into());
+            Report::new(window, Origin::Root).text()
+        };
+        assert!(!with("normal").contains("class"));
+        let text = with("latency");
+        let row = text.lines().find(|line| line.starts_with("web1")).unwrap();
+        assert!(
+            text.contains("vCPUs   class     run") && row.split_whitespace().nth(3) == Some("latency"),
+            "{text}"
+        );
     }
 
     #[test]

@@ -1,25 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! VMs and their vCPU threads, as /proc shows them: a process that holds a `kvm-vm` is a VM.
+//! VMs and their vCPU threads, as /proc shows them.
 
+use overbook_host::processes;
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
 
 /// vCPU threads of one VM, by vCPU id.
 pub type Threads = BTreeMap<u32, i32>;
 
 /// All VMs of the host, by process. Only root sees those of others.
 pub fn find() -> BTreeMap<i32, Threads> {
-    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let pids = processes.filter_map(|dir| dir.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(|pid| is_vm(*pid)).map(|pid| (pid, threads(pid))).collect()
-}
-
-fn is_vm(pid: i32) -> bool {
-    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
-    files
-        .filter_map(|file| fs::read_link(file.path()).ok())
-        .any(|target| target == Path::new("anon_inode:kvm-vm"))
+    processes::vms().map(|pid| (pid as i32, threads(pid as i32))).collect()
 }
 
 fn threads(pid: i32) -> Threads {

@@ -5,6 +5,7 @@ use crate::ready;
 use crate::snapshot::{Snapshot, VcpuCounters, VmCounters};
 use overbook_host::names::Identity;
 use overbook_host::stats::{HostStats, TierStats};
+use overbook_policy::class::Class;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -42,6 +43,8 @@ pub struct VmRow {
     pub name: String,
     /// The same in its parts, and who manages it.
     pub who: Identity,
+    /// Its class (`overbook host` only).
+    pub class: Option<String>,
     /// Sums over the vCPUs.
     pub run: f64,
     /// See [`VcpuRow`].
@@ -122,6 +125,11 @@ impl Window {
         sum(self.vms.iter().map(of))
     }
 
+    /// Whether a VM has another class than normal.
+    pub fn has_classes(&self) -> bool {
+        self.vms.iter().any(|vm| vm.class.as_deref().is_some_and(|class| class != Class::Normal.name()))
+    }
+
     /// CPUs burnt in spins; nothing if they cannot be seen.
     pub fn burnt(&self) -> Option<f64> {
         self.blind.is_none().then(|| self.sum(|vm| vm.spin.unwrap_or(0.0)))
@@ -192,6 +200,7 @@ fn add_scheduler(row: &mut VmRow, before: Option<&HostStats>, after: &HostStats,
     let then = before.and_then(|stats| stats.vms.get(&pid)).cloned().unwrap_or_default();
     let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
     row.delivered = Some(per_second(now.delivered, then.delivered));
+    row.class = Some(now.class.clone()).filter(|class| !class.is_empty());
     let none = TierStats::default();
     row.tiers = now
         .tiers

@@ -13,13 +13,17 @@ use toml::de::{DeTable, DeValue};
 
 const FILE: &str = "/etc/overbook.toml";
 
+/// The table of classes of VMs, by patterns: a part of `[host]`.
+const CLASSES: &str = "classes";
+
 /// Commands that read the file.
 const COMMANDS: [&str; 2] = ["host", "guest"];
 
 /// Options of one command that ask a scheduler that runs, or are for the lab: the file's are for loading one.
-const NOT_LOADING: [&str; 10] = [
+const NOT_LOADING: [&str; 11] = [
     "--monitor",
     "--set",
+    "--class",
     "--status",
     "--replay",
     "--clean-up",
@@ -85,7 +89,8 @@ fn options(text: &str, command: &str, program: Command) -> Result<Vec<String>, M
     let mut options = Vec::new();
     for (name, table) in tables.get_ref() {
         let here = line(name.span().start);
-        let name = name.get_ref().as_ref();
+        let classes = name.get_ref() == CLASSES;
+        let name = if classes { "host" } else { name.get_ref().as_ref() };
         if !COMMANDS.contains(&name) && !matches!(table.get_ref(), DeValue::Table(_)) {
             let what = format!("{name} stands above all tables: write [host] or [guest] in a line before it");
             return Err((here, what));
@@ -99,12 +104,22 @@ fn options(text: &str, command: &str, program: Command) -> Result<Vec<String>, M
         };
         for (key, value) in table {
             let here = line(key.span().start);
-            let option = option(key.get_ref(), value).map_err(|what| (here, what))?;
-            fits(option.as_deref(), key.get_ref(), name, &program).map_err(|what| (here, what))?;
+            let key = if classes { of_class(key.get_ref()) } else { Ok(key.to_string()) };
+            let key = key.map_err(|what| (here, what))?;
+            let option = option(&key, value).map_err(|what| (here, what))?;
+            fits(option.as_deref(), &key, name, &program).map_err(|what| (here, what))?;
             options.extend(option.filter(|_| name == command));
         }
     }
     Ok(options)
+}
+
+/// The option that a key of `[classes]` stands for.
+fn of_class(key: &str) -> Result<String, String> {
+    match key {
+        "latency" | "batch" => Ok(format!("{key}-vms")),
+        _ => Err(format!("[{CLASSES}] has latency and batch, and no {key}")),
+    }
 }
 
 /// An option as it stands on the command line; nothing if it is switched off.
@@ -172,6 +187,16 @@ mod tests {
     }
 
     #[test]
+    fn classes_are_options_of_the_host() {
+        let text =
+            "[classes]\nlatency = [\"web-*\", \"cgroup:/prod/*\"]\nbatch = \"ci-*\"\n[guest]\nlow = 100\n";
+        let mut host = of(text, "host").unwrap();
+        host.sort();
+        assert_eq!(host, ["--batch-vms=ci-*", "--latency-vms=web-*,cgroup:/prod/*"]);
+        assert_eq!(of(text, "guest").unwrap(), ["--low=100"]);
+    }
+
+    #[test]
     fn mistakes_are_named_with_their_line() {
         for (text, line, what) in [
             ("[hosts]\n", 1, "[hosts] is no command"),
@@ -187,6 +212,10 @@ mod tests {
             ("[host]\nrelations = \"x\"\n", 2, "there are on, off"),
             ("[host]\nset = \"slice-us=3000\"\n", 2, "belongs on the command line"),
             ("[host]\nmonitor = 1\n", 2, "belongs on the command line"),
+            ("[host]\nclass = \"web=batch\"\n", 2, "belongs on the command line"),
+            ("[classes]\nnormal = [\"web\"]\n", 2, "[classes] has latency and batch, and no normal"),
+            ("[classes]\nlatency = [\"a[\"]\n", 2, "\"a[\" is no pattern"),
+            ("[classes]\nlatency = true\n", 2, "latency-vms"),
         ] {
             let (at, error) = of(text, "host").unwrap_err();
             assert!(error.contains(what) && at == line, "{text:?}: {at}: {error}");
@@ -199,7 +228,8 @@ mod tests {
         let text = include_str!("../../../packaging/overbook.toml");
         assert!(of(text, "host").unwrap().is_empty());
         let all = text.replace("# relations", "relations").replace("# slice", "slice");
+        let all = all.replace("# latency", "latency").replace("# batch", "batch");
         let all = all.replace("# governor", "governor").replace("# high", "high").replace("# low", "low");
-        assert_eq!((of(&all, "host").unwrap().len(), of(&all, "guest").unwrap().len()), (2, 3));
+        assert_eq!((of(&all, "host").unwrap().len(), of(&all, "guest").unwrap().len()), (4, 3));
     }
 }

@@ -197,7 +197,10 @@ impl View {
                 frame.render_widget(Paragraph::new(about_vm(vm)), about);
                 frame.render_widget(vcpu_table(vm), rows);
             }
-            None => frame.render_stateful_widget(vm_table(&self.window.vms), body, &mut self.table),
+            None => {
+                let table = vm_table(&self.window.vms, self.window.has_classes());
+                frame.render_stateful_widget(table, body, &mut self.table);
+            }
         }
         let keys = if inside.is_some() { "esc back" } else { "↑↓ choose   enter vCPUs   s sort" };
         let unit =
@@ -245,9 +248,12 @@ fn header(names: &[&'static str]) -> Row<'static> {
     Row::new(names.to_vec()).style(Style::new().add_modifier(Modifier::BOLD | Modifier::UNDERLINED))
 }
 
-fn vm_table(vms: &[VmRow]) -> Table<'static> {
+/// Place of the column of classes, which is there once a VM has another than normal.
+const CLASS: usize = 3;
+
+fn vm_table(vms: &[VmRow], classes: bool) -> Table<'static> {
     let rows = vms.iter().map(|vm| {
-        Row::new([
+        let mut cells = vec![
             short(&vm.name, 20),
             vm.pid.to_string(),
             vm.vcpus.len().to_string(),
@@ -260,25 +266,33 @@ fn vm_table(vms: &[VmRow]) -> Table<'static> {
             known(vm.yields, 0),
             vm.yields_ok_percent.map_or(NONE.into(), |ok| format!("{} %", fixed(ok, 0))),
             known(vm.delivered, 0),
-        ])
-        .style(colour(vm.worst_ready_percent()))
+        ];
+        if classes {
+            cells.insert(CLASS, vm.class.clone().unwrap_or(NONE.into()));
+        }
+        Row::new(cells).style(colour(vm.worst_ready_percent()))
     });
-    let widths = [20, 8, 5, 7, 7, 8, 8, 7, 9, 9, 6, 10].map(Constraint::Length);
+    let mut widths = [20, 8, 5, 7, 7, 8, 8, 7, 9, 9, 6, 10].map(Constraint::Length).to_vec();
+    let mut names = vec![
+        "VM",
+        "pid",
+        "vCPUs",
+        "run",
+        "wait",
+        "ready",
+        "worst",
+        "burnt",
+        "spins/s",
+        "yields/s",
+        "ok",
+        "delivered",
+    ];
+    if classes {
+        widths.insert(CLASS, Constraint::Length(7));
+        names.insert(CLASS, "class");
+    }
     Table::new(rows.collect::<Vec<_>>(), widths)
-        .header(header(&[
-            "VM",
-            "pid",
-            "vCPUs",
-            "run",
-            "wait",
-            "ready",
-            "worst",
-            "burnt",
-            "spins/s",
-            "yields/s",
-            "ok",
-            "delivered",
-        ]))
+        .header(header(&names))
         .row_highlight_style(Style::new().reversed())
 }
 
@@ -305,10 +319,11 @@ fn about_vm(vm: &VmRow) -> Text<'static> {
     let tiers = if tiers.is_empty() { "known only to `overbook host`".into() } else { tiers.join("  ") };
     Text::from(vec![
         Line::from(format!(
-            "{} [{}]{}: runs {} CPUs, waits for {}, burns {}",
+            "{} [{}]{}{}: runs {} CPUs, waits for {}, burns {}",
             vm.name,
             vm.pid,
             managed(&vm.who),
+            vm.class.as_ref().map(|class| format!(", {class}")).unwrap_or_default(),
             fixed(vm.run, 2),
             fixed(vm.wait, 2),
             known(vm.spin, 2)

@@ -36,8 +36,11 @@ fn values_are_refused_in_words() {
         // Whether a scheduler runs or not.
         (&["host", "--set", "slice-us"], "KEY=VALUE belongs here, as in slice-us=3000"),
         (&["host", "--set", "slice-us=1"], "a number from 100 to 100000 belongs here"),
-        (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations"),
+        (&["host", "--set", "gang=on"], "there are slice-us, patience-ms, relations, latency-vms, batch-vms"),
         (&["host", "--set", "relations=full"], "there are on, off"),
+        (&["host", "--set", "latency-vms=a["], "\"a[\" is no pattern: invalid range pattern"),
+        (&["host", "--class", "web"], "as in web1=latency; classes are normal, latency, batch"),
+        (&["host", "--class", "web=fast"], "classes are normal, latency, batch"),
         (&["guest", "--set", "preferred=9-"], "not a list of CPUs: write numbers and ranges, as in 0-3,8"),
         (&["guest", "--set", "preferred="], "no CPU would be preferred: name some, or say auto"),
         (&["guest", "--set", "high=99999"], "a number from 0 to 10000 belongs here"),
@@ -269,6 +272,7 @@ fn nobody_is_told_anything_where_no_scheduler_runs() {
         &["host", "--monitor", "1"],
         &["host", "--set", "slice-us=2000"],
         &["host", "--set", "slice-us=2000", "--set", "relations=off"],
+        &["host", "--class", "web1=latency"],
     ] {
         assert!(complaint(arguments, &[]).contains("no scheduler of ours is running"), "{arguments:?}");
     }

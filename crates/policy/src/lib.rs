@@ -25,6 +25,7 @@ macro_rules! pure {
     };
 }
 
+pub mod class;
 pub mod entitle;
 pub mod home;
 pub mod quota;

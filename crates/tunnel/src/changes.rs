@@ -24,6 +24,18 @@ impl World {
         self.model.set::<u32>("some_not_preferred", 0, u32::from(cpus.len() < self.host.cpus as usize))
     }
 
+    /// As the loader does: tells the scheduler the classes of the VMs that it knows.
+    pub(crate) fn classify(&mut self) {
+        let known = self.model.residents().unwrap_or_default();
+        for vm in &self.vms {
+            let places = known.iter().filter(|at| at.pid == vm.tgid).map(|at| at.place);
+            places.for_each(|place| {
+                let _ = self.model.set::<u32>("vm_classes", place as usize, vm.spec.class as u32);
+            });
+        }
+        let _ = self.model.set::<u32>("some_classes", 0, 1);
+    }
+
     pub(crate) fn change(&mut self, nth: usize) {
         let change = self.changes[nth].clone();
         match change {
@@ -69,6 +81,10 @@ impl World {
             }
             Change::BeginVm(spec) => {
                 self.vm(*spec);
+            }
+            Change::Class(vm, class) => {
+                self.vms[vm].spec.class = class;
+                self.classify();
             }
             Change::Yield(cpu) => self.enter(cpu, Op::Yield),
             Change::DeviceIrq(cpu, task) => self.enter(cpu, Op::Accept(task, DEVICE_VECTOR)),

@@ -3,7 +3,7 @@
 
 use crate::model::{Effect, NONE, OUTSIDE, Pause};
 use crate::ops::{Op, Outcome};
-use crate::world::{Event, IPI_NS, Kind, World};
+use crate::world::{CLASSIFY_NS, Event, IPI_NS, Kind, World};
 use rand_core::RngCore;
 
 impl World {
@@ -56,6 +56,10 @@ impl World {
                 for (place, home) in found.unwrap_or_default() {
                     let _ = self.model.set::<u32>("vm_homes", place as usize, home);
                 }
+            }
+            Event::Classify => {
+                self.push(self.now + CLASSIFY_NS, Event::Classify);
+                self.classify();
             }
             Event::WindowBegins => {
                 for cpu in 0..self.host.cpus {

@@ -5,6 +5,7 @@ use crate::check::{Bounds, Findings};
 use crate::guest::{Pattern, VmSpec};
 use crate::world::{Change, Host, Kind, TaskSpec, World, kernel};
 use anyhow::Result;
+use overbook_policy::class::Class;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::ops::Range;
@@ -163,7 +164,11 @@ pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<Wor
     }
     let mut all = tasks;
     for nth in 0..1 + dice.below(3) {
-        let spec = vm(&mut dice, nth, cpus, groups);
+        let mut spec = vm(&mut dice, nth, cpus, groups);
+        // On a third of all hosts, and without a throw: the others are what they are.
+        if seed % 3 == 1 {
+            spec.class = Class::numbered((seed / 3) as u32 % 3 + nth);
+        }
         all += spec.vcpus;
         world.vm(spec);
     }

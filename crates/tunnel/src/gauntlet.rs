@@ -10,6 +10,7 @@ use crate::check::Bounds;
 use crate::guest::{Pattern, VmSpec};
 use crate::world::{Change, Host, Kind, Report, TaskSpec, World, kernel};
 use anyhow::Result;
+use overbook_policy::class::Class;
 
 const MS: u64 = 1_000_000;
 
@@ -69,6 +70,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "wake-ups beside VMs", play: wake_ups },
     Trial { name: "wake-ups beside yields", play: wake_ups_at_yields },
     Trial { name: "slow exits", play: slow_exits },
+    Trial { name: "classes", play: classes },
     Trial { name: "halting guests", play: halting },
     Trial { name: "yields beside hogs", play: yields_beside_hogs },
     Trial { name: "a large VM", play: large_vm },
@@ -811,6 +813,35 @@ fn no_memory(object: Option<Vec<u8>>) -> Result<Report> {
         setup.task(&format!("sleeper{i}"), Kind::Sleeper(200_000, 2 * MS), |_| {});
     }
     Ok(setup.run(100, 600))
+}
+
+/// A latency VM is served at once within its due, a batch VM waits, and both have what they would have as normal ones.
+fn classes(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { bounds: shares(0.02), ..Host::default() })?;
+    for (name, pattern, outside_ns, class) in [
+        ("serves", Pattern::Sleeper, 300_000, Class::Latency),
+        ("computes", Pattern::Compute, 300_000, Class::Normal),
+        ("builds", Pattern::Sleeper, 2 * MS, Class::Batch),
+    ] {
+        let group = Some(setup.world.group(0, 100));
+        setup.vm(name, 4, pattern, |spec| {
+            (spec.group, spec.class, spec.outside_ns) = (group, class, outside_ns);
+        });
+    }
+    let mut report = setup.run(500, 2500);
+    wakes_within(&mut report, "serves", 10, 150.0);
+    let of = |name: &str| report.vms.iter().find(|vm| vm.name == name).map_or(0.0, |vm| vm.cpus);
+    let (serves, builds) = (of("serves"), of("builds"));
+    if serves < 0.88 || builds < 1.46 {
+        report.findings.add("share", || format!("who serves has {serves:.3} CPUs, who builds {builds:.3}"));
+    }
+    // Who builds must not preempt: with three vCPUs per CPU it waits for a slice of others now and then.
+    let waits = report.tasks.iter().filter(|task| task.name.starts_with("builds"));
+    let late = waits.filter_map(|task| task.latencies.get(task.latencies.len() * 99 / 100)).max();
+    if late.is_none_or(|ns| *ns < 5 * MS) {
+        report.findings.add("latency", || format!("a batch VM waits for {late:?} ns only as it wakes up"));
+    }
+    Ok(report)
 }
 
 /// Programs of several CPUs, interleaved at their calls.

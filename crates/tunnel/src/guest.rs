@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What vCPUs do. The patterns are those of the lab's micro-guests, and some that halt as Linux guests do.
 
+use overbook_policy::class::Class;
 use rand_core::RngCore;
 use rand_pcg::Pcg64Mcg;
 
@@ -73,6 +74,8 @@ pub struct VmSpec {
     pub pv_yield: bool,
     /// Process; 0: one of its own.
     pub tgid: u32,
+    /// When it gets what it is due.
+    pub class: Class,
 }
 
 impl VmSpec {
@@ -100,6 +103,7 @@ impl VmSpec {
             pv_eoi: false,
             pv_yield: false,
             tgid: 0,
+            class: Class::Normal,
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use crate::check::Bounds;
 use crate::guest::VmSpec;
+use overbook_policy::class::Class;
 use std::ffi::CStr;
 use std::ops::Range;
 
@@ -162,6 +163,8 @@ pub enum Change {
     Migration(u32, bool),
     /// A task ends.
     End(u32),
+    /// A VM's class, by its number.
+    Class(usize, Class),
     /// A task begins.
     Begin(Box<TaskSpec>),
     /// A VM begins.

@@ -12,12 +12,16 @@ use crate::model::{Cost, CpuMask, GroupRef, MASK_WORDS, Model, NONE, OBJECT, OUT
 use crate::ops::{Interrupted, Op, Runner};
 use crate::trace::Trace;
 use anyhow::{Result, bail};
+use overbook_policy::class::Class;
 use overbook_policy::home::Homes;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::rc::Rc;
+
+/// How soon the classes of VMs that have begun are told, ns.
+pub(crate) const CLASSIFY_NS: u64 = 10_000_000;
 
 /// A task that there is.
 pub(crate) struct Task {
@@ -81,6 +85,7 @@ pub(crate) enum Event {
     Change(usize),
     Check,
     FindHomes,
+    Classify,
     WindowBegins,
 }
 
@@ -368,6 +373,9 @@ impl World {
     /// Makes a VM with its vCPUs, and returns its number.
     pub fn vm(&mut self, spec: VmSpec) -> usize {
         let nth = self.vms.len();
+        if spec.class != Class::Normal && !self.vms.iter().any(|vm| vm.spec.class != Class::Normal) {
+            self.push(self.now + CLASSIFY_NS, Event::Classify);
+        }
         let tgid = if spec.tgid == 0 { self.next_pid } else { spec.tgid };
         self.next_pid += 1;
         self.vm_refs.push(self.model.new_vm(spec.vcpus));

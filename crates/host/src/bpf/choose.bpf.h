@@ -72,7 +72,7 @@ static bool take_thread(u32 pid, s32 cpu, bool far)
 	    (taskc->dsq == llc_dsq(llc_of(cpu)) || (far && taskc->dsq < OVB_MAX_LLCS) ||
 	     taskc->dsq == cpu_dsq(cpu) || is_pool_dsq(taskc->dsq))) {
 		if (!bpf_iter_scx_dsq_new(&it, taskc->dsq, 0) && may_run_on(p, cpu))
-			taken = move_here(&it, p);
+			taken = move_here(&it, p, slice_of(taskc->vm));
 		bpf_iter_scx_dsq_destroy(&it);
 	}
 	bpf_task_release(p);

@@ -153,7 +153,8 @@ __noinline int steal_from(u64 dsq)
 	u32 i = 0;
 
 	bpf_for_each (scx_dsq, p, dsq, 0) {
-		if (may_run_on(p, bpf_get_smp_processor_id()) && move_here(BPF_FOR_EACH_ITER, p))
+		if (may_run_on(p, bpf_get_smp_processor_id()) &&
+		    move_here(BPF_FOR_EACH_ITER, p, p->scx.slice))
 			return 1;
 		if (++i >= STEAL_SCAN)
 			break;
@@ -240,11 +241,17 @@ static bool run_idle_class(u64 dsq, u64 patience_ns)
 	return scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0);
 }
 
+/* How long a task may wait. */
+static u64 patience_of(const struct task_ctx *taskc)
+{
+	return some_classes ? ovb_class_patience(patience_ns, class_of(taskc->vm)) : patience_ns;
+}
+
 /* So many of the last tasks of a queue are looked at for one that has waited for too long. */
 #define OVERDUE_SCAN 32
 
 /*
- * Runs a task that has waited for patience_ns. With shares by weight, one of the least weight
+ * Runs a task that has waited for too long. With shares by weight, one of the least weight
  * beside very many others waits for long, maybe in a section that others wait for, and the kernel's
  * watchdog ends a scheduler under which anything waits for 30 s. Who is overtaken all the time is
  * among the last of its queue.
@@ -260,10 +267,10 @@ __noinline int run_overdue(u64 dsq, u64 now)
 
 		if (++i > OVERDUE_SCAN)
 			break;
-		if (!taskc || !has_waited(taskc, now, patience_ns) ||
+		if (!taskc || !has_waited(taskc, now, patience_of(taskc)) ||
 		    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
 			continue;
-		if (!move_here(BPF_FOR_EACH_ITER, p))
+		if (!move_here(BPF_FOR_EACH_ITER, p, slice_of(taskc->vm)))
 			break;
 		taskc->out_of_turn = true;
 		count(OVB_COUNT_OVERDUE);
@@ -297,12 +304,14 @@ static bool run_waiter(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc,
 			 s32 cpu)
 {
+	u64 slice = slice_of(prevc->vm);
+
 	charge(prevc, scx_bpf_now());
 	prevc->queue_pool = prevc->pool;
 	place(prev, prevc, cpu, false);
 	goes_by_key(prevc, cpuc, cpu);
-	cpuc->until = scx_bpf_now() + slice_ns;
-	scx_bpf_task_set_slice(prev, slice_ns);
+	cpuc->until = scx_bpf_now() + slice;
+	scx_bpf_task_set_slice(prev, slice);
 }
 
 /* So many tasks are looked at for one that must not stay in an LLC's queue. */
@@ -325,7 +334,7 @@ __noinline int evacuate(u32 cpu, u32 llc)
 		if (!taskc)
 			continue;
 		if (other < 0 && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
-			return move_here(BPF_FOR_EACH_ITER, p);
+			return move_here(BPF_FOR_EACH_ITER, p, slice_of(taskc->vm));
 		if (other < 0 || !all)
 			continue;
 		to = llc_of(other);

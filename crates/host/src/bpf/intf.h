@@ -5,6 +5,7 @@
 #ifndef OVERBOOK_HOST_INTF_H
 #define OVERBOOK_HOST_INTF_H
 
+#include "class.h"
 #include "tiers.h"
 
 /* Powers of two, as they serve as masks. */
@@ -19,6 +20,8 @@
 #define OVB_MAX_NODES 8192
 /* Sets of CPUs that tasks are bound to and that have a queue; as many as a word has bits. */
 #define OVB_MAX_POOLS 64
+/* Classes of VMs, up to a power of two. */
+#define OVB_CLASS_SLOTS 4
 
 /* Counters of the whole host, per CPU. */
 enum ovb_count {

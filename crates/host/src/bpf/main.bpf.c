@@ -24,6 +24,8 @@
  *   of all heads. SCHED_IDLE tasks have queues of their own, and tasks whose group has used its
  *   cpu.max are parked in another.
  * - home: the LLC in whose queue a VM's vCPUs wait, if it fits into one (policy/home.h).
+ * - class: whether a VM's slices are short, usual or long, and whom its vCPUs preempt as they wake
+ *   up (policy/class.h). What it is due does not depend on it.
  */
 #include <scx/common.bpf.h>
 
@@ -66,27 +68,29 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	taskc->queue_pool = taskc->pool;
 	place(p, taskc, cpu, true);
 	count(OVB_COUNT_DIRECT);
-	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_ns, SCX_ENQ_PREEMPT);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(taskc->vm), SCX_ENQ_PREEMPT);
 	return cpu;
 }
 
 /* Queues a task by its key. */
 static void queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 enq_flags)
 {
+	u64 slice = slice_of(taskc->vm);
+
 	taskc->queued_since = scx_bpf_now();
 	taskc->dsq = taskc->idle_class ? idle_dsq(dsq) : dsq;
 	if (is_throttled(taskc->node) && !taskc->out_of_turn) {
 		count(OVB_COUNT_PARKED);
-		scx_bpf_dsq_insert(p, PARKED, slice_ns, enq_flags);
+		scx_bpf_dsq_insert(p, PARKED, slice, enq_flags);
 	} else if (taskc->idle_class) {
 		count(OVB_COUNT_QUEUED_IDLE);
-		scx_bpf_dsq_insert(p, taskc->dsq, slice_ns, enq_flags);
+		scx_bpf_dsq_insert(p, taskc->dsq, slice, enq_flags);
 	} else {
 		count(dsq < OVB_MAX_LLCS ? OVB_COUNT_QUEUED_LLC
 		      : is_pool_dsq(dsq) ? OVB_COUNT_QUEUED_POOL
 					 : OVB_COUNT_QUEUED_CPU);
 		vcpu_queued(taskc);
-		scx_bpf_dsq_insert_vtime(p, dsq, slice_ns, taskc->key, enq_flags);
+		scx_bpf_dsq_insert_vtime(p, dsq, slice, taskc->key, enq_flags);
 	}
 }
 
@@ -218,9 +222,13 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
 		if (vcpuc) {
+			u32 vm_class = bounded(class_of(taskc->vm), OVB_CLASS_SLOTS);
+
 			vcpuc->stats.queued_ns += now - since;
 			if (now - since > vcpuc->stats.longest_ns)
 				vcpuc->stats.longest_ns = now - since;
+			if (now - since > cpuc->longest[vm_class])
+				cpuc->longest[vm_class] = now - since;
 		}
 		grant(taskc->tenant);
 	}
@@ -230,7 +238,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	cpuc->vm = taskc->vm;
 	cpuc->since = taskc->idle_class ? 0 : now;
 	if (!cpuc->inherits)
-		cpuc->until = now + slice_ns;
+		cpuc->until = now + slice_of(taskc->vm);
 	else if ((s64)(cpuc->until - now) > 0)
 		scx_bpf_task_set_slice(p, cpuc->until - now);
 	cpuc->inherits = false;

@@ -43,6 +43,9 @@ volatile u32 relations = 1;
 
 /* LLCs that are the homes of VMs (policy/home.h), plus one each; 0: none. By place in `vms`. */
 volatile u32 vm_homes[OVB_MAX_VMS];
+/* Classes of VMs (policy/class.h), by place in `vms`, and whether any is not normal. */
+volatile u32 vm_classes[OVB_MAX_VMS];
+volatile u32 some_classes;
 
 /* These may not; the lab's loader stretches them with its guests' times. */
 
@@ -190,6 +193,9 @@ struct cpu_ctx {
 	u64 first_dsq;
 	/* Pools that this CPU belongs to. */
 	u64 pools;
+	/* The longest time that a vCPU of each class had been queued when it came to run here, ns.
+	 */
+	u64 longest[OVB_CLASS_SLOTS];
 	u64 counts[OVB_COUNTS];
 };
 
@@ -256,6 +262,18 @@ static s32 homeward(const struct task_struct *p, const struct task_ctx *taskc, s
 	return bpf_cpumask_test_cpu(first, p->cpus_ptr) ? (s32)first : cpu;
 }
 
+/* Class of a VM by its place plus one; what is no VM is normal. */
+static u32 class_of(u32 vm)
+{
+	return some_classes && vm ? vm_classes[bounded(vm - 1, OVB_MAX_VMS)] : OVB_CLASS_NORMAL;
+}
+
+/* Length of a slice of a VM's, by its place plus one, or of what is no VM. */
+static u64 slice_of(u32 vm)
+{
+	return some_classes ? ovb_class_slice(slice_ns, class_of(vm)) : slice_ns;
+}
+
 /* Queue of an LLC. */
 static u64 llc_dsq(u32 llc)
 {
@@ -297,9 +315,9 @@ static bool may_run_on(const struct task_struct *p, s32 cpu)
 }
 
 /* Moves a task of the queue that is walked to this CPU's local queue. */
-static bool move_here(struct bpf_iter_scx_dsq *it, struct task_struct *p)
+static bool move_here(struct bpf_iter_scx_dsq *it, struct task_struct *p, u64 slice)
 {
-	scx_bpf_dsq_move_set_slice(it, slice_ns);
+	scx_bpf_dsq_move_set_slice(it, slice);
 	return scx_bpf_dsq_move(it, p, SCX_DSQ_LOCAL, 0);
 }
 

@@ -25,12 +25,18 @@ static u64 aged_slice(const struct tenant *tenant)
 	return ovb_age(tenant->rate, slice_ns);
 }
 
+/* A slice of a tenant's own class. */
+static u64 slice_of_node(const struct node_ctx *node)
+{
+	return some_classes && node ? slice_of(node->vm) : slice_ns;
+}
+
 /* How far a tenant may rightly be from the level: as it gets by running on all its CPUs at once. */
-static u64 aged_reach(const struct tenant *tenant, const struct node_ctx *node, s32 cpu)
+static u64 aged_reach(const struct tenant *tenant, const struct node_ctx *node, s32 cpu, u64 slice)
 {
 	u32 cpus = llc_cpus[bounded(llc_of(cpu), OVB_MAX_LLCS)];
 
-	return ovb_age(tenant->rate, ovb_reach(slice_ns, node ? node->nr_active : 1, cpus));
+	return ovb_age(tenant->rate, ovb_reach(slice, node ? node->nr_active : 1, cpus));
 }
 
 /* Preempted inside an RCU read section: the kernel notes it when it switches. (The depth itself
@@ -60,7 +66,7 @@ __noinline int book(u32 place, s64 ns)
 	deadline = node->time.deadline;
 	if (!ovb_vtime_before(vtime, deadline))
 		__sync_val_compare_and_swap(&node->time.deadline, deadline,
-					    vtime + aged_slice(&node->time));
+					    vtime + ovb_age(node->time.rate, slice_of_node(node)));
 	return 0;
 }
 
@@ -84,15 +90,17 @@ __noinline int grant(u32 tenant)
 {
 	struct node_ctx *node = node_at(tenant);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
+	s64 slice;
 
 	if (!node || !cpuc)
 		return 0;
+	slice = (s64)slice_of_node(node);
 	if (cpuc->debtor != tenant) {
 		settle();
 		cpuc->debtor = tenant;
 	}
-	cpuc->debt_ns -= (s64)slice_ns;
-	return book(tenant, (s64)slice_ns);
+	cpuc->debt_ns -= slice;
+	return book(tenant, slice);
 }
 
 /* Charges what the present turn has used. What a group owes is booked now and then, so that CPUs
@@ -134,8 +142,12 @@ static void place_tenant(struct task_ctx *taskc, struct tenant *tenant, struct n
 {
 	u64 turn = aged_slice(tenant), vtime = tenant->vtime, deadline = tenant->deadline;
 	bool slept = (woken || taskc->fresh) && (!node || node->nr_active <= 1);
-	u64 reach = aged_reach(tenant, node, cpu);
+	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
+	u64 reach = aged_reach(tenant, node, cpu, slice_ns);
 	u64 floor = ovb_earliest(level, turn, reach, slept) - offset;
+
+	if (some_classes)
+		turn = ovb_age(tenant->rate, slice_of_node(node));
 
 	if (!node && taskc->fresh)
 		vtime = tenant->vtime = level - offset;
@@ -178,7 +190,8 @@ __noinline int place(struct task_struct *p __arg_trusted, struct task_ctx *taskc
 	node = node_at(taskc->tenant);
 	tenant = node ? &node->time : &taskc->own;
 	place_tenant(taskc, tenant, node, cpu, level, offset, woken);
-	slice = aged_slice(tenant);
+	/* No nearer than others', or it would be one place for all. */
+	slice = ovb_age(tenant->rate, ovb_vtime_max(slice_ns, slice_of_node(node)));
 	taskc->keyed_for = tenant->deadline;
 	taskc->queued_at = tenant->vtime;
 	taskc->key = taskc->keyed_for + offset - queue_offset;
@@ -261,7 +274,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 
 	if (ovb_vtime_before(taskc->key, at))
 		at = taskc->key;
-	at += pool->offset - aged_reach(tenant, node, cpu);
+	at += pool->offset - aged_reach(tenant, node, cpu, slice_of_node(node));
 	if (!cpuc)
 		return 0;
 	cpuc->level = ovb_vtime_max(cpuc->level, at);

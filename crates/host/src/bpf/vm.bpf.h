@@ -304,6 +304,7 @@ static u32 take_vm(u64 kvm, u32 pid)
 	if (!vmc)
 		return 0;
 	bpf_map_update_elem(&vms, &place, &blank_vm, BPF_ANY);
+	vm_classes[bounded(place, OVB_MAX_VMS)] = OVB_CLASS_NORMAL;
 	bpf_for (i, 0, nr_cpus) {
 		struct ovb_vm_stats *stats = bpf_map_lookup_percpu_elem(&vm_counts, &place, i);
 

@@ -13,7 +13,8 @@
 #define VICTIMS 64
 
 /* Whether a task may take a CPU from whoever runs there, and goes before that one. */
-static bool may_preempt(const struct task_struct *p, const struct task_ctx *taskc, s32 cpu)
+static bool may_preempt(const struct task_struct *p, const struct task_ctx *taskc, s32 cpu,
+			u32 vm_class)
 {
 	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
 
@@ -25,7 +26,10 @@ static bool may_preempt(const struct task_struct *p, const struct task_ctx *task
 		return false;
 	if (may_prefer && scx_bpf_now() - cpuc->since < protect_ns)
 		return false;
-	return ovb_vtime_before(key_of(taskc) + preempt_margin_ns, cpuc->key);
+	if (!ovb_class_preempts(vm_class) && cpuc->since)
+		return false;
+	return ovb_vtime_before(key_of(taskc) + ovb_class_margin(preempt_margin_ns, vm_class),
+				cpuc->key);
 }
 
 /* CPU of who can wait best on an LLC, or of a SCHED_IDLE task on another; who comes next looks
@@ -34,7 +38,7 @@ __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *
 			  s32 prev_cpu)
 {
 	struct cpu_ctx *self = this_cpu_ctx(), *cpuc;
-	u32 llc = llc_of(prev_cpu), i;
+	u32 llc = llc_of(prev_cpu), vm_class = class_of(taskc->vm), i;
 
 	if (!self)
 		return -1;
@@ -47,7 +51,8 @@ __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *
 		if (cpu >= nr_cpus)
 			cpu -= nr_cpus;
 		cpuc = cpu_ctx_of(cpu);
-		if (!cpuc || (llc_of(cpu) != llc && cpuc->since) || !may_preempt(p, taskc, cpu) ||
+		if (!cpuc || (llc_of(cpu) != llc && cpuc->since) ||
+		    !may_preempt(p, taskc, cpu, vm_class) ||
 		    (self->victim >= 0 && !ovb_vtime_before(self->victim_key, cpuc->key)))
 			continue;
 		self->victim = (s32)cpu;
@@ -67,7 +72,7 @@ static void preempt_for(struct task_struct *p, struct task_ctx *taskc, s32 cpu, 
 
 	if (!bound)
 		cpu = victim_for(p, taskc, cpu);
-	else if (cpuc && may_preempt(p, taskc, cpu))
+	else if (cpuc && may_preempt(p, taskc, cpu, class_of(taskc->vm)))
 		cpuc->key = key_of(taskc);
 	else
 		cpu = -1;
