@@ -41,10 +41,10 @@ pub struct Settings {
     #[arg(long, value_enum, default_value = "on")]
     pub relations: Switch,
     /// VMs of the class latency (docs/classes.md): patterns of names, or of cgroups behind cgroup:, with commas between
-    #[arg(long, value_name = "PATTERNS", default_value_t)]
+    #[arg(long, value_name = "PATTERNS", default_value_t, hide_default_value = true)]
     pub latency_vms: Patterns,
     /// VMs of the class batch, as above; who fits both is latency
-    #[arg(long, value_name = "PATTERNS", default_value_t)]
+    #[arg(long, value_name = "PATTERNS", default_value_t, hide_default_value = true)]
     pub batch_vms: Patterns,
 }
 
