@@ -17,7 +17,10 @@ use std::thread::sleep;
 use std::time::Duration;
 
 /// What the scheduler is told while it runs, by turns.
-const CHANGES: [&str; 4] = ["relations=off", "slice-us=1000", "relations=on", "slice-us=3000"];
+const CHANGES: [&str; 6] =
+    ["batch-vms=*", "relations=off", "slice-us=1000", "batch-vms=", "relations=on", "slice-us=3000"];
+/// What a VM is said to be, by turns.
+const CLASSES: [&str; 3] = ["latency", "batch", "normal"];
 /// `cpu.max` of a VM, by turns.
 const LIMITS: [&str; 4] = ["50000 100000", "max", "150000 100000", "20000 20000"];
 /// VMs at a time.
@@ -152,13 +155,19 @@ impl State<'_> {
                 String::from_utf8_lossy(&set.stdout)
             );
         }
+        let class = CLASSES[round as usize % CLASSES.len()];
+        let told = format!("{}={class}", self.vms[0].process.pid());
+        let class_set = Command::new("/proc/self/exe").args(["host", "--class", &told]).output()?;
+        if !class_set.status.success() {
+            bail!("`overbook host --class {told}` failed: {}", String::from_utf8_lossy(&class_set.stderr));
+        }
         let (limited, limit) = (self.random(self.vms.len()), LIMITS[self.random(LIMITS.len())]);
         self.vms[limited].group.limit(limit)?;
         self.all_get_on()?;
         self.expect("enabled")?;
         let limited = &self.vms[limited].name;
         let patterns: Vec<&str> = self.vms.iter().map(|vm| vm.name.as_str()).collect();
-        Ok(format!("{change}, {}, cpu.max of {limited} {limit:?}", patterns.join(" ")))
+        Ok(format!("{change}, {told}, {}, cpu.max of {limited} {limit:?}", patterns.join(" ")))
     }
 
     fn start_vm(&mut self) -> Result<()> {
