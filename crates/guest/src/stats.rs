@@ -21,7 +21,7 @@ pub struct GuestStats {
     pub online: String,
     #[stat(desc = "preferred CPUs, as a list")]
     pub preferred: String,
-    #[stat(desc = "1 while it schedules, 0 while it stands by and EEVDF does, as all CPUs are preferred")]
+    #[stat(desc = "1 while it keeps tasks on some CPUs, 0 while it stands by, as all CPUs are preferred")]
     pub scheduling: u64,
     #[stat(desc = "number of online CPUs")]
     pub nr_online: u64,
