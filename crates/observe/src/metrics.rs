@@ -133,7 +133,7 @@ const GUEST: [Column<GuestStats>; 9] = [
 
 /// Gauges, each with what its number is divided by.
 const GUEST_NOW: [(Column<GuestStats>, f64); 8] = [
-    (("overbook_guest_scheduling", "1 while it keeps tasks on some CPUs, 0 while it stands by", |s| s.scheduling), 1.0),
+    (("overbook_guest_scheduling", "1 while it keeps tasks on some CPUs, else 0", |s| s.scheduling), 1.0),
     (("overbook_guest_cpus_online", "online CPUs", |s| s.nr_online), 1.0),
     (("overbook_guest_cpus_preferred", "preferred CPUs", |s| s.nr_preferred), 1.0),
     (("overbook_guest_steal_ratio", "steal in the last period, of all CPUs' time", |s| s.steal), 10_000.0),
