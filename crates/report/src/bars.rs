@@ -2,8 +2,9 @@
 //! Plots of bars that are named, one below the other.
 
 use crate::format::three;
-use crate::plot::{COLOURS, INK, label, room, svg};
+use crate::plot::{COLOURS, Canvas, INK, label, room, svg};
 use anyhow::Result;
+use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 
 /// Room for a name, in letters. What matters comes first.
@@ -36,6 +37,45 @@ impl Bar {
     }
 }
 
+/// A chart of rows, each of height 1.
+pub(crate) type Rows<'a, 'b> = ChartContext<'a, SVGBackend<'b>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
+
+/// Sets up a chart of rows from 0 to `top`, with room for their names, and `above` pixels above; see [`bars`] for `x` and
+/// `tick`.
+///
+/// # Errors
+/// It cannot be drawn.
+pub(crate) fn rows<'a, 'b, 'n>(
+    area: &'a Canvas<'b>,
+    above: u32,
+    names: impl ExactSizeIterator<Item = &'n str>,
+    top: f64,
+    x: &str,
+    tick: fn(f64) -> String,
+) -> Result<Rows<'a, 'b>> {
+    let height = names.len().max(1) as f64;
+    let mut chart = ChartBuilder::on(area)
+        .margin(8)
+        .margin_top(above)
+        .margin_right(24)
+        .x_label_area_size(44)
+        .y_label_area_size(room(names))
+        .build_cartesian_2d(0.0..top, 0.0..height)?;
+    chart
+        .configure_mesh()
+        .disable_y_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(INK.mix(0.25))
+        .axis_style(INK)
+        .x_labels(6)
+        .x_label_style(label(14))
+        .x_label_formatter(&|value| tick(*value))
+        .y_labels(0)
+        .x_desc(x)
+        .draw()?;
+    Ok(chart)
+}
+
 /// Draws them; `about` says what the picture shows for those who cannot see it, `x` what is along the axis, and `tick`
 /// writes a value there.
 ///
@@ -46,24 +86,7 @@ pub fn bars(about: &str, x: &str, tick: fn(f64) -> String, bars: &[Bar]) -> Resu
     let top = if most > 0.0 { most * 1.05 } else { 1.0 };
     svg(64 + 30 * bars.len() as u32, about, |area| {
         let names: Vec<String> = bars.iter().map(|bar| bar.name.chars().take(NAME).collect()).collect();
-        let mut chart = ChartBuilder::on(area)
-            .margin(8)
-            .margin_right(24)
-            .x_label_area_size(44)
-            .y_label_area_size(room(names.iter().map(String::as_str)))
-            .build_cartesian_2d(0.0..top, 0.0..bars.len().max(1) as f64)?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.25))
-            .axis_style(INK)
-            .x_labels(6)
-            .x_label_style(label(14))
-            .x_label_formatter(&|value| tick(*value))
-            .y_labels(0)
-            .x_desc(x)
-            .draw()?;
+        let mut chart = rows(area, 8, names.iter().map(String::as_str), top, x, tick)?;
         for (i, (bar, name)) in bars.iter().zip(names).enumerate() {
             let y = (bars.len() - 1 - i) as f64;
             let line = |points: [(f64, f64); 2]| {

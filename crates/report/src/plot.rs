@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Plots as inline SVG.
 
-use crate::bars::{Bar, bars};
+use crate::bars::{Bar, bars, rows};
 use crate::format::count;
 use crate::loads::Load;
 use crate::schema::{Report, Run, VcpuResult};
@@ -101,25 +101,9 @@ pub fn loads(loads: &[Load]) -> Result<String> {
     let mut text = String::new();
     {
         let area = SVGBackend::with_string(&mut text, (WIDTH, height)).into_drawing_area();
-        let mut chart = ChartBuilder::on(&area)
-            .margin(8)
-            .margin_top(28)
-            .margin_right(24)
-            .x_label_area_size(44)
-            .y_label_area_size(room(loads.iter().map(|load| load.name.as_str())))
-            .build_cartesian_2d(0.0..top, 0.0..loads.len() as f64)?;
-        chart
-            .configure_mesh()
-            .disable_y_mesh()
-            .light_line_style(TRANSPARENT)
-            .bold_line_style(INK.mix(0.25))
-            .axis_style(INK)
-            .x_labels(6)
-            .x_label_style(label(14))
-            .x_label_formatter(&|share| format!("{:.0} %", share * 100.0))
-            .y_labels(0)
-            .x_desc("work, of what could be done if no vCPU waited for a preempted sibling")
-            .draw()?;
+        let names = loads.iter().map(|load| load.name.as_str());
+        let x = "work, of what could be done if no vCPU waited for a preempted sibling";
+        let mut chart = rows(&area, 28, names, top, x, |share| format!("{:.0} %", share * 100.0))?;
         for (i, load) in loads.iter().enumerate() {
             let y = (loads.len() - 1 - i) as f64;
             for (nth, share) in shares(load).into_iter().enumerate() {
