@@ -11,13 +11,13 @@ use std::time::Duration;
 const CGROUPS: &str = "/sys/fs/cgroup";
 
 /// A top-level cgroup with a task that always wants a CPU.
-struct Group {
+pub(super) struct Group {
     name: &'static str,
-    worker: Worker,
+    pub worker: Worker,
 }
 
 impl Group {
-    fn new(name: &'static str) -> Result<Group> {
+    pub fn new(name: &'static str) -> Result<Group> {
         let dir = format!("{CGROUPS}/{name}");
         fs::create_dir(&dir)?;
         fs::write(format!("{dir}/cgroup.type"), "threaded")?;
@@ -31,7 +31,7 @@ impl Group {
         Ok(text.trim().to_string())
     }
 
-    fn set(&self, cpus: &str) -> Result<()> {
+    pub fn set(&self, cpus: &str) -> Result<()> {
         fs::write(format!("{CGROUPS}/{}/cpuset.cpus", self.name), format!("{cpus}\n"))?;
         Ok(())
     }

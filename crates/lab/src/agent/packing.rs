@@ -2,6 +2,7 @@
 //! The short check of the guest scheduler, for machines of any shape: it packs as the topology has it, leaves alone
 //! what is bound, and gives everything back. What must come out is found here from sysfs, not asked of the scheduler.
 
+use super::cpusets::Group;
 use super::guest::{Guest, Injected, PATIENCE, Worker, load_patience, places, preferred, stats, wait};
 use super::kernel::complaints;
 use crate::describe::{online_cpus, parse_cpus, scheduler_state};
@@ -157,11 +158,7 @@ pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<
 
 /// A worker in a cpuset of its own.
 fn in_cpuset(cpus: &str) -> Result<Worker> {
-    let group = format!("{CGROUPS}/bound");
-    fs::create_dir(&group)?;
-    fs::write(format!("{group}/cgroup.type"), "threaded")?;
-    fs::write(format!("{group}/cpuset.cpus"), cpus)?;
-    let worker = Worker::start(&[])?;
-    fs::write(format!("{group}/cgroup.threads"), worker.tid.to_string())?;
-    Ok(worker)
+    let bound = Group::new("bound")?;
+    bound.set(cpus)?;
+    Ok(bound.worker)
 }
