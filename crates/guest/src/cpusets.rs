@@ -4,7 +4,7 @@
 //! CPUs until it changes again.
 
 use crate::cpulist::{self, Cpus};
-use crate::enforce::{Choice, Enforcer, online};
+use crate::enforce::{Choice, Enforcer};
 use anyhow::{Context, Result};
 use overbook_host::ending::Refused;
 use overbook_host::stats::HostStats;
@@ -60,6 +60,11 @@ impl Changed {
     fn is_ours(&self, name: &str, now: &str) -> bool {
         self.written.get(name).is_some_and(|written| written.iter().any(|text| same(text, now)))
     }
+}
+
+/// The online CPUs, to see whether some come or go.
+fn online() -> String {
+    fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default()
 }
 
 /// The CPUs that this machine can ever have, as a list.

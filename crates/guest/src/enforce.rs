@@ -8,7 +8,6 @@ use clap::ValueEnum;
 use overbook_host::stats::HostStats;
 use scx_utils::UserExitInfo;
 use serde::Serialize;
-use std::fs;
 
 /// Who keeps tasks on preferred CPUs. docs/guest.md compares them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
@@ -89,9 +88,4 @@ pub trait Enforcer {
     /// # Errors
     /// It cannot be read.
     fn stats(&self) -> Result<HostStats>;
-}
-
-/// The online CPUs, to see whether some come or go.
-pub fn online() -> String {
-    fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default()
 }
