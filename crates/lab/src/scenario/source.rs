@@ -57,7 +57,9 @@ impl Source<'_> {
             scenario.variants = its.variants;
             let misfit = || format!("the variants of {} do not fit {file}", other.display());
             scenario.validate().with_context(misfit)?;
-            text += &format!("\n# The variants are those of {}:\n\n{its_text}", other.display());
+            // Reports are handed on: they need not tell where files are on this computer.
+            let name = other.file_name().unwrap_or_default().display();
+            text += &format!("\n# The variants are those of {name}:\n\n{its_text}");
         }
         Ok((scenario, text))
     }
