@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 fn main() -> Result<()> {
     let policy = Path::new("../../policy").canonicalize()?;
-    let bpf = Path::new("../host/src/bpf").canonicalize()?;
+    let bpf = Path::new("../scheduler/src/bpf").canonicalize()?;
     let native = Path::new("native").canonicalize()?;
     for input in [&policy, &bpf, &native, &PathBuf::from("src/compile.rs")] {
         println!("cargo:rerun-if-changed={}", input.display());

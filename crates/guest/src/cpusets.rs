@@ -6,8 +6,8 @@
 use crate::cpulist::{self, Cpus};
 use crate::enforce::{Choice, Enforcer};
 use anyhow::{Context, Result};
-use overbook_host::ending::Refused;
-use overbook_host::stats::HostStats;
+use overbook_scheduler::ending::Refused;
+use overbook_scheduler::stats::HostStats;
 use scx_utils::UserExitInfo;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -89,7 +89,7 @@ fn narrowed(before: &str, wanted: &Cpus) -> Option<String> {
 /// What a kernel does with tasks that have an affinity of their own, if it is not what docs/guest.md promises: before 6.2 a
 /// change of a cpuset makes it forget the affinity (8f9ea86fdf99 "sched: Always preserve the user requested cpumask").
 fn forgets_affinity(release: &str) -> Option<String> {
-    let (series, _) = overbook_host::faults::parse(release)?;
+    let (series, _) = overbook_scheduler::faults::parse(release)?;
     (series < (6, 2)).then(|| {
         format!(
             "Linux {release} forgets the affinity of tasks when a cpuset changes: bind by cpuset (AllowedCPUs=) what has to \

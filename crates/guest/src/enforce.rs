@@ -5,7 +5,7 @@ use crate::cpulist::Cpus;
 use crate::cpusets::Changed;
 use anyhow::Result;
 use clap::ValueEnum;
-use overbook_host::stats::HostStats;
+use overbook_scheduler::stats::HostStats;
 use scx_utils::UserExitInfo;
 use serde::Serialize;
 

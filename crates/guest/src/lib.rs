@@ -13,12 +13,14 @@
 //! * [`realtime`]: tasks that cannot be moved.
 //! * [`keeper`]: puts back what was changed outside the scheduler, however the program ends.
 
-// These panic where nobody reads, or the disk is full: see overbook_host::output.
+// These panic where nobody reads, or the disk is full: see overbook_cli::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod berth;
 pub mod cpulist;
 pub mod cpusets;
 pub mod enforce;
+mod guest;
 pub mod irqbalance;
 pub mod keeper;
 mod lock;
@@ -28,7 +30,7 @@ pub mod native;
 mod options;
 pub mod publish;
 pub mod realtime;
-mod serve;
+mod run;
 pub mod settings;
 mod standby;
 pub mod stats;
@@ -36,7 +38,8 @@ pub mod steal;
 pub mod steer;
 pub mod told;
 pub mod trace;
+mod watch;
 
 pub use options::Options;
-pub use serve::run;
+pub use run::run;
 pub use settings::Governor;

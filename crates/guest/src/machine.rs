@@ -3,8 +3,8 @@
 
 use crate::cpulist::{self, Cpus};
 use anyhow::{Context, Result};
-use overbook_host::domains::cores;
 use overbook_policy::steal::Core;
+use overbook_scheduler::domains::cores;
 use scx_utils::Topology;
 use std::fs;
 

@@ -6,9 +6,9 @@ use crate::machine::Machine;
 use crate::settings::AUTO;
 use crate::steal::Record;
 use anyhow::{Result, bail};
-use overbook_host::channel::Told;
 use overbook_policy::entitle::{OVB_ENTITLE_ONE, entitled_cores};
 use overbook_policy::steal::{Rules, State, core_to_add, core_to_drop};
+use overbook_scheduler::told::Told;
 use std::time::Duration;
 
 /// The monitor's state. The same machine, rules and records give the same CPUs.

@@ -3,7 +3,7 @@
 //! take the other's effect for the host's.
 
 use crate::cpulist;
-use overbook_host::ending::Refused;
+use overbook_scheduler::ending::Refused;
 use std::fs;
 use std::path::Path;
 

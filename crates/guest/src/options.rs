@@ -3,11 +3,10 @@
 
 use crate::enforce::Enforcement;
 use crate::settings::Settings;
-use anyhow::Result;
 use clap::Args;
-use overbook_host::changes::{Change, Changeable, change};
-use overbook_host::values::{number, seconds};
-use overbook_host::{Bare, Options as SchedulerOptions};
+use overbook_cli::changes::{Change, Changeable, change};
+use overbook_cli::values::{number, seconds};
+use overbook_scheduler::{Loading, Tunables};
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 use std::path::PathBuf;
 
@@ -75,15 +74,13 @@ pub struct Options {
 }
 
 impl Options {
-    /// Options of the scheduler itself.
-    ///
-    /// # Errors
-    /// None that was ever seen.
-    pub fn scheduler(&self) -> Result<SchedulerOptions> {
-        let mut options = Bare::<SchedulerOptions>::options_of(&[] as &[&str])?;
-        options.libbpf = self.libbpf.clone();
-        options.stretch = self.stretch;
-        options.settings.slice_us = self.settings.slice_us;
-        Ok(options)
+    /// What is settled when a scheduler is loaded.
+    pub(crate) fn loading(&self) -> Loading {
+        Loading { stretch: self.stretch, exit_dump_len: 0, libbpf: self.libbpf.clone() }
+    }
+
+    /// What a scheduler is tuned by.
+    pub(crate) fn tunables(&self) -> Tunables {
+        Tunables { slice_us: self.settings.slice_us, ..Tunables::DEFAULT }
     }
 }

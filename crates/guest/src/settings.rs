@@ -4,10 +4,11 @@
 use crate::cpulist;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
-use overbook_host::changes::Changeable;
-use overbook_host::settings::Switch;
-use overbook_host::values::number;
+use overbook_cli::Switch;
+use overbook_cli::changes::Changeable;
+use overbook_cli::values::number;
 use overbook_policy::steal::{PROPORTIONAL, Rules, STEP};
+use overbook_scheduler::Tunables;
 use serde::Serialize;
 
 /// Value of `preferred` that has the governor choose.
@@ -69,7 +70,7 @@ pub struct Settings {
     #[arg(long, default_value_t = 5, value_parser = number(0u32, 1000))]
     pub irq_settle: u32,
     /// Length of a slice in µs (100 to 100000)
-    #[arg(long, default_value_t = 3000, value_parser = number(100u64, 100_000))]
+    #[arg(long, default_value_t = Tunables::DEFAULT.slice_us, value_parser = number(100u64, 100_000))]
     pub slice_us: u64,
 }
 
@@ -116,8 +117,8 @@ fn choice(text: &str) -> Result<String, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use overbook_host::Bare;
-    use overbook_host::changes::{change, changes};
+    use overbook_cli::Bare;
+    use overbook_cli::changes::{change, changes};
 
     fn defaults() -> Settings {
         Bare::<Settings>::options_of(&[] as &[&str]).unwrap()

@@ -6,18 +6,16 @@ use crate::cpusets::Changed;
 use crate::enforce::{Choice, Enforcer};
 use crate::native;
 use anyhow::{Result, bail};
-use overbook_host::ending;
-use overbook_host::scheduler::Scheduler;
-use overbook_host::stats::HostStats;
-use overbook_host::urgent::Urgent;
-use overbook_host::{Options, preflight};
+use overbook_scheduler::stats::HostStats;
+use overbook_scheduler::urgent::Urgent;
+use overbook_scheduler::{Scheduler, Tunables, ending, preflight};
 use scx_utils::UserExitInfo;
 use std::fs;
 
 /// A loaded scheduler that is attached while it is needed.
 pub struct StandBy<'s, 'a> {
     scheduler: &'s mut Scheduler<'a>,
-    options: Options,
+    tunables: Tunables,
     /// Periods in a row in which all CPUs have been preferred.
     idle: u32,
     attached: bool,
@@ -34,8 +32,8 @@ fn hotplugs() -> String {
 
 impl<'s, 'a> StandBy<'s, 'a> {
     /// Takes a scheduler that is not attached.
-    pub fn new(scheduler: &'s mut Scheduler<'a>, options: Options) -> StandBy<'s, 'a> {
-        StandBy { scheduler, options, idle: 0, attached: false, hotplugs: hotplugs(), urgent: None }
+    pub fn new(scheduler: &'s mut Scheduler<'a>, tunables: Tunables) -> StandBy<'s, 'a> {
+        StandBy { scheduler, tunables, idle: 0, attached: false, hotplugs: hotplugs(), urgent: None }
     }
 }
 
@@ -59,7 +57,7 @@ impl Enforcer for StandBy<'_, '_> {
             }
             native::refuse()?;
             self.scheduler.forget_end()?;
-            self.scheduler.attach(&self.options)?;
+            self.scheduler.attach(&self.tunables, false)?;
             self.attached = true;
             self.urgent = Urgent::begin();
             log::info!("the guest's tasks are ours");
@@ -92,8 +90,8 @@ impl Enforcer for StandBy<'_, '_> {
     }
 
     fn set_slice(&mut self, slice_us: u64) -> Result<()> {
-        self.options.settings.slice_us = slice_us;
-        self.scheduler.set(&self.options.settings)
+        self.tunables.slice_us = slice_us;
+        self.scheduler.set(&self.tunables)
     }
 
     fn leave(&mut self) -> Option<UserExitInfo> {

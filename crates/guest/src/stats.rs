@@ -2,7 +2,7 @@
 //! What `--stats`, `--monitor` and `--json` show.
 
 use anyhow::Result;
-use overbook_host::stats::HostStats;
+use overbook_scheduler::stats::HostStats;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
 use std::io::Write;

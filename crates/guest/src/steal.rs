@@ -4,8 +4,8 @@
 
 use crate::cpulist::Cpus;
 use anyhow::{Context, Result};
-use overbook_host::times::{STAT, Times, tick_ns};
 use overbook_policy::steal::Sample;
+use overbook_scheduler::times::{STAT, Times, tick_ns};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;

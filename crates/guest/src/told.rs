@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the host tells the guest, if it runs `overbook host` and has given the guest a port: see docs/guest.md.
 
-use overbook_host::channel::Told;
+use overbook_scheduler::told::Told;
 use std::fs::{self, File, OpenOptions};
 use std::io::{ErrorKind, Read};
 use std::os::unix::fs::OpenOptionsExt;

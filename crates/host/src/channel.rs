@@ -5,7 +5,7 @@
 
 use anyhow::{Context, Result};
 use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
-use serde::{Deserialize, Serialize};
+use overbook_scheduler::told::Told;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -20,22 +20,6 @@ pub const SOCKET: &str = "/run/overbook/guests.sock";
 /// Most connections, and of one process; others are closed.
 const MOST: usize = 4096;
 const MOST_OF_ONE: usize = 4;
-
-/// What a guest is told, one line of JSON.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Told {
-    /// CPUs that it can have now.
-    pub cpus: f64,
-    /// For how long that has been so, in ms.
-    pub for_ms: u64,
-}
-
-impl Told {
-    /// Whether this can be: nobody has so many CPUs.
-    pub fn is_sound(&self) -> bool {
-        (0.0..=65536.0).contains(&self.cpus)
-    }
-}
 
 /// The socket, and who is connected. The file goes with the value.
 pub struct Channel {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which class a VM has (`policy/class.h`): by patterns, or as somebody has said of this VM while it runs.
 
-use crate::names::{self, Identity};
-use crate::processes;
-use crate::scheduler::Scheduler;
+use crate::settings::Settings;
 use anyhow::{Result, bail};
 use overbook_policy::class::Class;
+use overbook_scheduler::Scheduler;
+use overbook_vms::names::{self, Identity};
 use serde::{Serialize, Serializer};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -123,7 +123,7 @@ pub fn told(text: &str) -> Result<Told, String> {
 /// # Errors
 /// There is none, or more than one; one sentence.
 pub fn find(name: &str) -> Result<(u32, Identity)> {
-    one_of(name, processes::vms().map(|pid| (pid, names::of(pid))).collect())
+    one_of(name, overbook_vms::processes().map(|pid| (pid, names::of(pid))).collect())
 }
 
 fn one_of(name: &str, vms: Vec<(u32, Identity)>) -> Result<(u32, Identity)> {
@@ -165,8 +165,7 @@ impl Classes {
     ///
     /// # Errors
     /// What the scheduler knows cannot be read.
-    pub fn look(&mut self, scheduler: &mut Scheduler) -> Result<()> {
-        let settings = scheduler.settings();
+    pub fn look(&mut self, scheduler: &mut Scheduler, settings: &Settings) -> Result<()> {
         let patterns = (&settings.latency_vms, &settings.batch_vms);
         if patterns != (&self.patterns.0, &self.patterns.1) {
             self.patterns = (patterns.0.clone(), patterns.1.clone());

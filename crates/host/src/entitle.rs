@@ -2,14 +2,13 @@
 //! What each VM could have now if it wanted all that it can use: from what all have used and waited for since the last
 //! look, their weights, their CPUs and their limits. Those that listen are told (see [`crate::channel`]).
 
-use crate::channel::{Channel, SOCKET, Told};
-use crate::intf;
-use crate::scheduler::Scheduler;
-use crate::times::{STAT, Times, tick_ns};
+use crate::channel::{Channel, SOCKET};
 use anyhow::{Context, Result};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
 use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE, entitled};
+use overbook_scheduler::Scheduler;
+use overbook_scheduler::times::{STAT, Times, tick_ns};
+use overbook_scheduler::told::Told;
+use overbook_scheduler::usage::VmUse;
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::Path;
@@ -21,35 +20,6 @@ const PERIOD: Duration = Duration::from_millis(500);
 const REMEMBERED: usize = 120;
 /// A figure holds on while the VM could have had no less than this below it, in CPUs.
 const ABOUT: f64 = 0.125;
-
-/// What is known of a VM at one moment.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct VmUse {
-    /// In any unit that all have in common: what its virtual time ages by, inverted.
-    pub weight: f64,
-    /// CPUs that `cpu.max` allows it, if there is one.
-    pub limit: Option<f64>,
-    /// Its vCPUs that live.
-    pub vcpus: u32,
-    /// CPUs that any of them may run on.
-    pub cpus: Vec<usize>,
-    /// ns that they have run, and waited in queues.
-    pub run_ns: u64,
-    /// See `run_ns`.
-    pub queued_ns: u64,
-}
-
-impl VmUse {
-    /// Takes a vCPU of it in.
-    pub(crate) fn add_vcpu(&mut self, vcpu: &intf::ovb_vcpu_stats) {
-        self.vcpus += 1;
-        self.run_ns += vcpu.run_ns;
-        self.queued_ns += vcpu.queued_ns;
-        self.cpus.extend(cpus_of(vcpu.pid as i32));
-        self.cpus.sort_unstable();
-        self.cpus.dedup();
-    }
-}
 
 /// The host at one moment.
 #[derive(Clone, Debug, Default)]
@@ -158,12 +128,6 @@ impl Teller {
         }
         Ok(())
     }
-}
-
-/// CPUs that a thread may run on; none if it has gone.
-fn cpus_of(tid: i32) -> Vec<usize> {
-    let Ok(set) = sched_getaffinity(Pid::from_raw(tid)) else { return Vec::new() };
-    (0..CpuSet::count().min(*scx_utils::NR_CPU_IDS)).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
 }
 
 /// For how long each CPU has been busy since the boot.

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! In which LLC the vCPUs of each VM wait (`policy/home.h`): looked at now and then, from what all have wanted since.
 
-use crate::scheduler::Scheduler;
 use anyhow::Result;
 use overbook_policy::home::Homes;
+use overbook_scheduler::Scheduler;
 use std::time::{Duration, Instant};
 
 /// How often homes are looked at, before dilation; the first time a fiftieth of it after the load.

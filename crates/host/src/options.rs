@@ -1,35 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The command line of `overbook host`.
 
-use crate::changes::{Change, Changeable, change};
 use crate::classes::{Told, told};
 use crate::settings::Settings;
-use crate::values::{complaint, number, seconds};
-use anyhow::{Result, anyhow};
-use clap::{Args, Parser};
+use clap::Args;
+use overbook_cli::changes::{Change, Changeable, change};
+use overbook_cli::values::{number, seconds};
+use overbook_scheduler::Loading;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
-
-/// Options without a program's name before them: as the lab sends them, or none at all for the defaults.
-#[derive(Parser)]
-#[command(no_binary_name = true)]
-pub struct Bare<T: Args> {
-    /// The options.
-    #[command(flatten)]
-    pub options: T,
-}
-
-impl<T: Args> Bare<T> {
-    /// Parses these arguments.
-    ///
-    /// # Errors
-    /// They are none of the command's; one sentence.
-    pub fn options_of(arguments: &[impl AsRef<str>]) -> Result<T> {
-        match Bare::<T>::try_parse_from(arguments.iter().map(AsRef::as_ref)) {
-            Ok(bare) => Ok(bare.options),
-            Err(why) => Err(anyhow!(complaint(&why))),
-        }
-    }
-}
 
 /// The command line.
 #[derive(Args, Clone, Debug)]
@@ -78,4 +56,11 @@ pub struct Options {
     /// Options of libbpf
     #[command(flatten, next_help_heading = "Options of libbpf")]
     pub libbpf: LibbpfOpts,
+}
+
+impl Options {
+    /// What is settled when the scheduler is loaded.
+    pub(crate) fn loading(&self) -> Loading {
+        Loading { stretch: self.stretch, exit_dump_len: self.exit_dump_len, libbpf: self.libbpf.clone() }
+    }
 }

@@ -1,41 +1,26 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What may change while the host's scheduler runs.
 
-use crate::changes::Changeable;
 use crate::classes::Patterns;
-use crate::values::number;
-use clap::{Args, ValueEnum};
+use clap::Args;
+use overbook_cli::Switch;
+use overbook_cli::changes::Changeable;
+use overbook_cli::values::number;
+use overbook_scheduler::Tunables;
 use serde::Serialize;
 
-/// On or off.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
-#[serde(rename_all = "kebab-case")]
-pub enum Switch {
-    /// Do it
-    On,
-    /// Leave it
-    Off,
-}
-
-impl Switch {
-    /// Whether it is on.
-    pub fn is_on(self) -> bool {
-        self == Switch::On
-    }
-}
-
 /// The one table: a field here is an option, a key of `--set` (the option without its dashes) and a line of the manual;
-/// only [`crate::scheduler::Scheduler::set`] must know what it does. docs/host.md explains each.
+/// only [`Settings::tunables`] or [`crate::classes`] must know what it does. docs/host.md explains each.
 #[derive(Args, Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct Settings {
     /// Length of a slice in µs (100 to 100000): what a task may run before others are asked again. Slices end at ticks
     /// unless somebody preempts
-    #[arg(long, default_value_t = 3000, value_parser = number(100u64, 100_000))]
+    #[arg(long, default_value_t = Tunables::DEFAULT.slice_us, value_parser = number(100u64, 100_000))]
     pub slice_us: u64,
     /// A task that has been queued for this long, in ms (1 to 20000), goes before others. The kernel's watchdog ends a
     /// scheduler under which a task waits for 30 s
-    #[arg(long, default_value_t = 10_000, value_parser = number(1u64, 20_000))]
+    #[arg(long, default_value_t = Tunables::DEFAULT.patience_ms, value_parser = number(1u64, 20_000))]
     pub patience_ms: u64,
     /// Whether the receivers of vCPUs' IPIs are known, by probes on KVM
     #[arg(long, value_enum, default_value = "on")]
@@ -50,11 +35,18 @@ pub struct Settings {
 
 impl Changeable for Settings {}
 
+impl Settings {
+    /// What the scheduler is tuned by.
+    pub fn tunables(&self) -> Tunables {
+        Tunables { slice_us: self.slice_us, patience_ms: self.patience_ms, relations: self.relations.is_on() }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Bare;
-    use crate::changes::{are_in, change, changes};
+    use overbook_cli::Bare;
+    use overbook_cli::changes::{are_in, change, changes};
 
     fn defaults() -> Settings {
         Bare::<Settings>::options_of(&[] as &[&str]).unwrap()
@@ -66,6 +58,11 @@ mod tests {
         assert_eq!(text, "slice-us=3000 patience-ms=10000 relations=on latency-vms= batch-vms=");
         assert_eq!(defaults().with(&changes::<Settings>(&text).unwrap()).unwrap(), defaults());
         assert_eq!(Settings::keys().len(), text.split(' ').count());
+    }
+
+    #[test]
+    fn without_options_it_is_as_the_scheduler_is_by_itself() {
+        assert_eq!(defaults().tunables(), Tunables::DEFAULT);
     }
 
     #[test]

@@ -11,7 +11,7 @@
 //! * [`seen`], [`metrics`]: for Prometheus, what is seen of VMs, and the schedulers' own counters; [`exporter`] answers
 //!   with both, and [`scrape`] over HTTP.
 
-// These panic where nobody reads, or the disk is full: see overbook_host::output.
+// These panic where nobody reads, or the disk is full: see overbook_cli::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 pub mod exporter;

@@ -5,8 +5,8 @@ use crate::seen::{self, Labels};
 use crate::snapshot::Snapshot;
 use anyhow::{Context, Result};
 use overbook_guest::stats::GuestStats;
-use overbook_host::names::Identity;
-use overbook_host::stats::{ClassStats, HostStats, TierStats, VmStats};
+use overbook_scheduler::stats::{ClassStats, HostStats, TierStats, VmStats};
+use overbook_vms::names::Identity;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
@@ -259,7 +259,7 @@ mod tests {
     use super::*;
     use crate::exporter::Served;
     use crate::snapshot::{VcpuCounters, VmCounters};
-    use overbook_host::names::Stack;
+    use overbook_vms::names::Stack;
     use std::collections::{BTreeMap, BTreeSet};
     use std::path::Path;
 

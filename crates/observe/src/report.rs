@@ -4,8 +4,8 @@
 use crate::far::Far;
 use crate::ready::{BAD_PERCENT, CONTENDED_PERCENT, Level};
 use crate::window::{VmRow, Window, percent};
-use overbook_host::preflight;
 use overbook_report::format::{NONE, fixed};
+use overbook_scheduler::preflight;
 use serde::Serialize;
 use std::fmt::Write;
 

@@ -3,7 +3,7 @@
 //! scheduler comes or goes.
 
 use crate::snapshot::{Snapshot, VcpuCounters, VmCounters};
-use overbook_host::names::{Identity, Stack};
+use overbook_vms::names::{Identity, Stack};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;

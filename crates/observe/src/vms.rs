@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! VMs and their vCPU threads, as /proc shows them.
 
-use overbook_host::processes;
 use std::collections::BTreeMap;
 use std::fs;
 
@@ -10,7 +9,7 @@ pub type Threads = BTreeMap<u32, i32>;
 
 /// All VMs of the host, by process. Only root sees those of others.
 pub fn find() -> BTreeMap<i32, Threads> {
-    processes::vms().map(|pid| (pid as i32, threads(pid as i32))).collect()
+    overbook_vms::processes().map(|pid| (pid as i32, threads(pid as i32))).collect()
 }
 
 fn threads(pid: i32) -> Threads {

@@ -3,9 +3,9 @@
 
 use crate::ready;
 use crate::snapshot::{Snapshot, VcpuCounters, VmCounters};
-use overbook_host::names::Identity;
-use overbook_host::stats::{HostStats, TierStats};
 use overbook_policy::class::Class;
+use overbook_scheduler::stats::{HostStats, TierStats};
+use overbook_vms::names::Identity;
 use serde::Serialize;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -212,7 +212,7 @@ fn add_scheduler(row: &mut VmRow, before: Option<&HostStats>, after: &HostStats,
         .collect();
     for vcpu in &mut row.vcpus {
         let boosts =
-            |stats: &overbook_host::stats::VmStats| stats.vcpus.get(&vcpu.id).map_or(0, |v| v.boosts);
+            |stats: &overbook_scheduler::stats::VmStats| stats.vcpus.get(&vcpu.id).map_or(0, |v| v.boosts);
         vcpu.boosts = Some(per_second(boosts(now), boosts(&then)));
     }
 }

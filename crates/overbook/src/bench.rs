@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, ValueEnum};
-use overbook_host::output::{Stdout, note};
-use overbook_host::values::number;
+use overbook_cli::output::{Stdout, note};
+use overbook_cli::values::number;
 use overbook_lab::bench;
 use overbook_lab::scenario::{Scenario, Variant, Vm};
 use overbook_report::{Report, html, json, summary, table};

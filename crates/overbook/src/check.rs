@@ -4,17 +4,16 @@
 mod conditions;
 
 use anyhow::{Result, bail};
+use overbook_cli::output::Stdout;
 use overbook_guest::cpusets::{self, Cpusets};
 use overbook_guest::irqbalance::Irqbalance;
 use overbook_guest::native;
-use overbook_host::kvm::Visibility;
-use overbook_host::names;
-use overbook_host::output::Stdout;
-use overbook_host::preflight;
-use overbook_host::scheduler;
 use overbook_observe::vms;
 use overbook_probe::Probe;
+use overbook_scheduler::kvm::Visibility;
+use overbook_scheduler::preflight;
 use overbook_vmm::kvm::Kvm;
+use overbook_vms::names;
 use std::fs;
 use std::io::Write;
 use std::path::Path;
@@ -117,7 +116,7 @@ fn general() -> Vec<Line> {
         conditions::quotas(&preflight::limited(), preflight::keeps_limits()),
     ]);
     if has_sched_ext {
-        lines.push(conditions::deadline_server(scheduler::has_deadline_server()));
+        lines.push(conditions::deadline_server(overbook_scheduler::has_deadline_server()));
     }
     lines
 }

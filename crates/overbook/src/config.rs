@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, anyhow};
 use clap::Command;
 use clap::error::ErrorKind;
-use overbook_host::values::complaint;
+use overbook_cli::values::complaint;
 use std::ffi::OsString;
 use std::path::Path;
 use toml::Spanned;

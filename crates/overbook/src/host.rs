@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result};
 use clap::{Arg, Args};
+use overbook_cli::output::Stdout;
 use overbook_host::Options;
-use overbook_host::output::Stdout;
 use overbook_observe::exporter::{self, Subject};
 use signal_hook::consts::{SIGINT, SIGTERM};
 use std::io::{Read, Write};

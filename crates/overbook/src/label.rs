@@ -8,7 +8,7 @@ use crate::top::SpinGap;
 use anyhow::{Context, Result};
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
-use overbook_host::values::{duration, number};
+use overbook_cli::values::{duration, number};
 use overbook_observe::Snapshot;
 use overbook_observe::far::labels::Labels;
 use overbook_observe::recording::Recorder;
@@ -46,7 +46,7 @@ pub struct Label {
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = number(0.1, 90.0))]
     ready: f64,
     /// End after so many seconds
-    #[arg(long, hide = true, value_parser = overbook_host::values::seconds)]
+    #[arg(long, hide = true, value_parser = overbook_cli::values::seconds)]
     seconds: Option<f64>,
     #[command(flatten)]
     gap: SpinGap,

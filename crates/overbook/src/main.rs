@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook`: semantics-aware vCPU scheduling for oversubscribed KVM hosts.
 
-// These panic where nobody reads, or the disk is full: see overbook_host::output.
+// These panic where nobody reads, or the disk is full: see overbook_cli::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod bench;
@@ -21,7 +21,7 @@ mod variants;
 
 use anyhow::Result;
 use clap::{CommandFactory, Parser, Subcommand};
-use overbook_host::output::{Stdout, is_closed, note};
+use overbook_cli::output::{Stdout, is_closed, note};
 use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
@@ -88,7 +88,7 @@ fn main() -> ExitCode {
         Err(e) if is_closed(&e) => end_as_by_sigpipe(),
         Err(e) => {
             note(format_args!("overbook: {e:#}"));
-            ExitCode::from(overbook_host::ending::status(&e))
+            ExitCode::from(overbook_scheduler::ending::status(&e))
         }
     }
 }

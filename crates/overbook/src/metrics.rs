@@ -4,8 +4,8 @@
 use crate::host::stop_at_signals;
 use anyhow::Result;
 use clap::Args;
-use overbook_host::output::note;
-use overbook_host::values::duration;
+use overbook_cli::output::note;
+use overbook_cli::values::duration;
 use overbook_observe::exporter::{self, Subject};
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
@@ -17,7 +17,7 @@ pub struct Metrics {
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9836", value_parser = crate::host::address)]
     listen: SocketAddr,
     /// End after so many seconds
-    #[arg(long, hide = true, value_parser = overbook_host::values::seconds)]
+    #[arg(long, hide = true, value_parser = overbook_cli::values::seconds)]
     seconds: Option<f64>,
 }
 

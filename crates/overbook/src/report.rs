@@ -5,8 +5,8 @@ use crate::host::stop_at_signals;
 use crate::top::SpinGap;
 use anyhow::{Context, Result};
 use clap::Args;
-use overbook_host::output::{Stdout, note};
-use overbook_host::values::{duration, number};
+use overbook_cli::output::{Stdout, note};
+use overbook_cli::values::{duration, number};
 use overbook_observe::far::{Far, page};
 use overbook_observe::recording::Recorder;
 use overbook_observe::report::{Origin, Report};
@@ -24,7 +24,7 @@ const BEAT: Duration = Duration::from_millis(100);
 #[derive(Args)]
 pub struct ReportArgs {
     /// Length of the measurement, in seconds; Ctrl-C ends it earlier
-    #[arg(long, default_value_t = 60.0, value_parser = overbook_host::values::seconds)]
+    #[arg(long, default_value_t = 60.0, value_parser = overbook_cli::values::seconds)]
     seconds: f64,
     /// Print JSON
     #[arg(long)]

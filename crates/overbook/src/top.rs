@@ -3,14 +3,14 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use overbook_host::names::{Identity, Stack};
-use overbook_host::values::{duration, number};
+use overbook_cli::values::{duration, number};
 use overbook_observe::ready::Level;
 use overbook_observe::report::{count, known, short};
 use overbook_observe::snapshot::read_recording;
 use overbook_observe::window::{VcpuRow, VmRow, falling, percent};
 use overbook_observe::{Observer, Snapshot, Window};
 use overbook_report::format::{NONE, fixed};
+use overbook_vms::names::{Identity, Stack};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
 use ratatui::layout::{Constraint, Layout};
 use ratatui::style::{Modifier, Style};
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant};
 #[derive(Args)]
 pub struct Top {
     /// Seconds between two refreshes
-    #[arg(long, short, default_value_t = 1.0, value_parser = overbook_host::values::seconds)]
+    #[arg(long, short, default_value_t = 1.0, value_parser = overbook_cli::values::seconds)]
     interval: f64,
     /// Play a recording of `overbook report --record`, instead of this host
     #[arg(long, value_name = "FILE")]

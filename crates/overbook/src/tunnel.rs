@@ -3,8 +3,8 @@
 
 use anyhow::{Context, Result, bail};
 use clap::{Args, Subcommand};
-use overbook_host::output::Stdout;
-use overbook_host::values;
+use overbook_cli::output::Stdout;
+use overbook_cli::values;
 use overbook_observe::far::{Far, representatives};
 use overbook_observe::snapshot::read_recording;
 use overbook_report::format::NONE;

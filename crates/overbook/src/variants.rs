@@ -2,7 +2,7 @@
 //! Scenario files with all that only the commands themselves know: their arguments in variants.
 
 use anyhow::{Context, Result};
-use overbook_host::Bare;
+use overbook_cli::Bare;
 use overbook_lab::Scenario;
 use overbook_lab::scenario::{Source, Variant};
 

@@ -3,11 +3,11 @@
 //! dashboard and of the rules finds something. It needs a network once, so it belongs to the second ring.
 
 use overbook_guest::stats::GuestStats;
-use overbook_host::stats::ClassStats;
 use overbook_observe::exporter::Served;
 use overbook_observe::metrics::Counted;
 use overbook_observe::scrape::{self, Answer};
 use overbook_observe::snapshot::read_recording;
+use overbook_scheduler::stats::ClassStats;
 use serde_json::Value;
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -35,7 +35,6 @@ impl Sources<'_> {
     /// # Errors
     /// clang is missing, or refuses.
     pub fn compile_with(&self, object: &Path, flags: &[&str], model: Option<&Path>) -> Result<()> {
-        let clang = env::var("BPF_CLANG").unwrap_or_else(|_| "clang".into());
         let parts = object.with_extension("parts");
         fs::create_dir_all(&parts).with_context(|| format!("cannot make {}", parts.display()))?;
         let mut linked = Vec::new();
@@ -45,33 +44,35 @@ impl Sources<'_> {
                 continue;
             }
             let part = parts.join(format!("{file}.o"));
-            let mut command = Command::new(&clang);
-            command.args([
-                "-c",
-                "-O2",
-                "-g1",
-                "-fPIC",
-                "-fno-builtin-printf",
-                "-Wall",
-                "-Wno-unused-function",
-            ]);
-            command.args(["-Wno-missing-declarations", "-DBPF_NO_PRESERVE_ACCESS_INDEX"]);
-            if file == "glue" {
-                // BPF's own idioms are no mistakes of ours.
-                command.args(["-w", "-D__TARGET_ARCH_x86", "-D__SCX_TARGET_ARCH_x86", "-include", "core.h"]);
-                command.args(flags);
-            }
-            let folders = [self.native.to_path_buf(), self.native.join("include"), self.bpf.into()];
-            for folder in folders.iter().chain(self.headers).chain([&self.policy.to_path_buf()]) {
-                command.arg(format!("-I{}", folder.display()));
-            }
+            let mut command = self.clang(file == "glue");
+            command.arg("-c").args(if file == "glue" { flags } else { &[] });
             command.arg(self.native.join(format!("{file}.c"))).arg("-o").arg(&part);
             run(&mut command)?;
             linked.push(part);
         }
-        let mut link = Command::new(&clang);
+        let mut link = Command::new(clang());
         run(link.args(["-shared", "-Wl,-z,defs", "-Wl,-Bsymbolic"]).args(&linked).arg("-o").arg(object))
     }
+
+    /// clang with all flags but what to do and with which file, for the model or for the scheduler.
+    pub fn clang(&self, scheduler: bool) -> Command {
+        let mut command = Command::new(clang());
+        command.args(["-O2", "-g1", "-fPIC", "-fno-builtin-printf", "-Wall", "-Wno-unused-function"]);
+        command.args(["-Wno-missing-declarations", "-DBPF_NO_PRESERVE_ACCESS_INDEX"]);
+        if scheduler {
+            // BPF's own idioms are no mistakes of ours.
+            command.args(["-w", "-D__TARGET_ARCH_x86", "-D__SCX_TARGET_ARCH_x86", "-include", "core.h"]);
+        }
+        let folders = [self.native.to_path_buf(), self.native.join("include"), self.bpf.into()];
+        for folder in folders.iter().chain(self.headers).chain([&self.policy.to_path_buf()]) {
+            command.arg(format!("-I{}", folder.display()));
+        }
+        command
+    }
+}
+
+fn clang() -> String {
+    env::var("BPF_CLANG").unwrap_or_else(|_| "clang".into())
 }
 
 fn run(command: &mut Command) -> Result<()> {

@@ -72,7 +72,7 @@ pub fn read(path: &Path) -> Result<Scenario> {
 
 /// Variables of the scheduler that may be changed, here also its constant times: the name, and whether it has 64 bits.
 pub fn settings() -> impl Iterator<Item = (&'static str, bool)> {
-    let source = include_str!("../../host/src/bpf/state.bpf.h");
+    let source = include_str!("../../scheduler/src/bpf/state.bpf.h");
     source.lines().filter_map(|line| {
         let constant = line.strip_prefix("const ");
         let (kind, rest) = constant.unwrap_or(line).strip_prefix("volatile u")?.split_once(' ')?;

@@ -33,7 +33,7 @@ fn here(path: &str) -> PathBuf {
 fn table() -> String {
     let folder = tempfile::tempdir().unwrap();
     let headers: Vec<PathBuf> = env!("TUNNEL_HEADERS").split(':').map(PathBuf::from).collect();
-    let (native, bpf, policy) = (here("native"), here("../host/src/bpf"), here("../../policy"));
+    let (native, bpf, policy) = (here("native"), here("../scheduler/src/bpf"), here("../../policy"));
     let sources = Sources { native: &native, bpf: &bpf, policy: &policy, headers: &headers };
     let object = folder.path().join("model.so");
     sources.compile_with(&object, FLAGS, Some(&Path::new(env!("OUT_DIR")).join("model.so"))).unwrap();

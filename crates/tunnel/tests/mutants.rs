@@ -73,7 +73,7 @@ fn mutated(mutant: &Mutant, bpf: &Path, policy: &Path) -> (PathBuf, String) {
 /// Each fault has its place in the sources: found in no time, before all that takes minutes.
 #[test]
 fn all_mutants_have_a_place() {
-    let (bpf, policy) = (here("../host/src/bpf"), here("../../policy"));
+    let (bpf, policy) = (here("../scheduler/src/bpf"), here("../../policy"));
     for mutant in MUTANTS {
         mutated(mutant, &bpf, &policy);
     }
@@ -82,7 +82,7 @@ fn all_mutants_have_a_place() {
 /// Compiles the sources with a fault, and runs the gauntlet on them. What was found; `None` if nothing.
 fn try_mutant(mutant: &Mutant, folder: &Path) -> Option<String> {
     let (bpf, policy) = (folder.join("bpf"), folder.join("policy"));
-    copy(&here("../host/src/bpf"), &bpf);
+    copy(&here("../scheduler/src/bpf"), &bpf);
     copy(&here("../../policy"), &policy);
     let (file, text) = mutated(mutant, &bpf, &policy);
     fs::write(&file, text).unwrap();

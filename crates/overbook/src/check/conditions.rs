@@ -3,8 +3,8 @@
 //! Each is judged by a function of what was found, so that it can be tried without such a machine.
 
 use super::{Line, State, line};
-use overbook_host::faults;
 use overbook_observe::vms::Threads;
+use overbook_scheduler::faults;
 use std::collections::BTreeMap;
 
 /// Names that are listed before the rest is only counted.

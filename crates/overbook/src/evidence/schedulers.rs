@@ -2,7 +2,7 @@
 //! EEVDF and `overbook host` in turns.
 
 use anyhow::{Context, Result, bail};
-use overbook_host::preflight;
+use overbook_scheduler::preflight;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};

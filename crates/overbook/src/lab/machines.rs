@@ -2,7 +2,7 @@
 //! What the lab boots: which kernels there are, which emulator, and which schedulers of others.
 
 use anyhow::Result;
-use overbook_host::output::{Stdout, note};
+use overbook_cli::output::{Stdout, note};
 use overbook_kernels::patched::{self, Patches};
 use overbook_kernels::rivals::{self, RIVALS};
 use overbook_kernels::{Cache, Emulator, Want};

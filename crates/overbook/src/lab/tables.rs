@@ -5,7 +5,7 @@
 //! `<!-- end of table -->`. The picture of a table of loads is a file of its own: `<!-- picture FILE.svg: FILE… -->`.
 
 use anyhow::{Context, Result, bail};
-use overbook_host::output::Stdout;
+use overbook_cli::output::Stdout;
 use overbook_report::json;
 use overbook_report::markdown::{self, Kind};
 use overbook_report::schema::Report;

@@ -114,7 +114,7 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "nobody is parked",
-        "main.bpf.c",
+        "enqueue.bpf.h",
         "\tif (is_throttled(taskc->node) && !taskc->out_of_turn) {",
         "\tif (0) {",
     ),
@@ -234,7 +234,7 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     Mutant {
         name: "CPUs that look once before they idle",
-        file: "main.bpf.c",
+        file: "enqueue.bpf.h",
         find: "if (idle && somebody_waits(cpu))",
         put: "if (0)",
         missed: Some("the moment is short: one random host in some thousands shows it (tests/fuzz.rs)"),
@@ -242,8 +242,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "nobody gives up",
         file: "yield.bpf.h",
-        find: "\t\tfromc->gave_up = true;\n",
-        put: "",
+        find: "\t\tfromc->gave_up = true;\n\t\tstats",
+        put: "\t\tstats",
         missed: Some("the members' own time has those who spun queued late enough"),
     },
     mutant(
@@ -270,7 +270,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("a turn goes on whoever has come", "yield.bpf.h", "(cpuc->found == ORDINARY &&", "(0 &&"),
     mutant(
         "idle CPUs are not told",
-        "main.bpf.c",
+        "enqueue.bpf.h",
         "\tif (idle >= 0)\n\t\tscx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);",
         "\tif (idle >= 0)\n\t\t;",
     ),
@@ -301,7 +301,7 @@ pub const MUTANTS: &[Mutant] = &[
         "\tif (cpuc->found && !ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))",
         "\tif (cpuc->found && ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))",
     ),
-    mutant("no stealing", "main.bpf.c", "\tif (steal(llc, false))\n\t\treturn;\n", ""),
+    mutant("no stealing", "pick.bpf.h", "\tif (steal(llc, false))\n\t\treturn;\n", ""),
     Mutant {
         name: "stealing all the time",
         file: "dispatch.bpf.h",
@@ -311,7 +311,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     Mutant {
         name: "no balance",
-        file: "main.bpf.c",
+        file: "pick.bpf.h",
         find: "balance(llc, cpuc, cpuc->first_key) ||",
         put: "",
         missed: Some("a finding shows it: A4"),
@@ -325,27 +325,27 @@ pub const MUTANTS: &[Mutant] = &[
     mutant("an iterator that is not destroyed", "choose.bpf.h", "\t\tbpf_iter_scx_dsq_destroy(&it);\n", ""),
     mutant(
         "running on for ever",
-        "main.bpf.c",
+        "pick.bpf.h",
         "\treturn ovb_vtime_before(key_of(prevc), first);",
         "\treturn true;",
     ),
     mutant(
         "never running on",
-        "main.bpf.c",
+        "pick.bpf.h",
         "\treturn ovb_vtime_before(key_of(prevc), first);",
         "\treturn false;",
     ),
-    mutant("who sleeps is still counted", "main.bpf.c", "\tcount_in(taskc, 0, 0);\n", ""),
+    mutant("who sleeps is still counted", "tasks.bpf.h", "\tcount_in(taskc, 0, 0);\n", ""),
     Mutant {
         name: "marks that stay",
-        file: "main.bpf.c",
+        file: "tasks.bpf.h",
         find: "\tvcpu_left_queue(taskc, false);\n",
         put: "",
         missed: Some("who sleeps has run before, and was marked as queued no more then"),
     },
     mutant(
         "times that are not charged",
-        "main.bpf.c",
+        "running.bpf.h",
         "\tcharge(taskc, scx_bpf_now());\n\tif (cpuc->debt_ns < 0)",
         "\tif (cpuc->debt_ns < 0)",
     ),

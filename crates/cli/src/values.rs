@@ -2,10 +2,29 @@
 //! Values of options, refused in words that people use.
 
 use anyhow::Result;
+use clap::ValueEnum;
 use clap::error::{ContextKind, ContextValue};
+use serde::Serialize;
 use std::fmt::Display;
 use std::str::FromStr;
 use std::time::Duration;
+
+/// On or off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ValueEnum)]
+#[serde(rename_all = "kebab-case")]
+pub enum Switch {
+    /// Do it
+    On,
+    /// Leave it
+    Off,
+}
+
+impl Switch {
+    /// Whether it is on.
+    pub fn is_on(self) -> bool {
+        self == Switch::On
+    }
+}
 
 /// A number within bounds, both included.
 pub fn number<T>(least: T, most: T) -> impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static

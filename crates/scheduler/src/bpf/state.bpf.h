@@ -5,6 +5,8 @@
 #ifndef OVERBOOK_STATE_BPF_H
 #define OVERBOOK_STATE_BPF_H
 
+#include <scx/common.bpf.h>
+
 #include "intf.h"
 #include "turn.h"
 #include "weight.h"

@@ -8,6 +8,8 @@
 #ifndef OVERBOOK_TAKEN_BPF_H
 #define OVERBOOK_TAKEN_BPF_H
 
+#include <scx/common.bpf.h>
+
 /* Priorities below are those of higher classes (include/linux/sched/prio.h). */
 #define MAX_RT_PRIO 100
 

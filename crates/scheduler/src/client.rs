@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Asks the scheduler of ours that runs on this machine.
 
-use crate::changes::{Change, are_in};
-use crate::values::duration;
 use anyhow::{Context, Result, anyhow, bail};
+use overbook_cli::changes::{Change, are_in};
+use overbook_cli::values::duration;
 use scx_stats::prelude::StatsClient;
 use serde::de::DeserializeOwned;
 use std::io;

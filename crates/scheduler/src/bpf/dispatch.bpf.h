@@ -397,44 +397,4 @@ static void unpark(void)
 	bpf_iter_scx_dsq_destroy(&it);
 }
 
-static int refill(void *map, int *key, struct refill_timer *timer)
-{
-	u64 now = scx_bpf_now();
-
-	bpf_rcu_read_lock();
-	if (refill_all(now) || scx_bpf_dsq_nr_queued(PARKED) > 0)
-		unpark();
-	bpf_rcu_read_unlock();
-	/* When the last limit goes, somebody may be parked, or just about to be. */
-	if (nr_limited || (s64)(now - lifted_at) < 10 * REFILL_NS ||
-	    scx_bpf_dsq_nr_queued(PARKED) > 0)
-		bpf_timer_start(&timer->timer, REFILL_NS, 0);
-	return 0;
-}
-
-/* Makes a timer, if there is none of an earlier attachment (-16 is EBUSY). */
-#define HAS_TIMER(of, map, callback)                                                     \
-	({                                                                               \
-		long err = bpf_timer_init(&(of)->timer, &(map), CLOCK_MONOTONIC);        \
-		(!err || err == -16) && !bpf_timer_set_callback(&(of)->timer, callback); \
-	})
-
-/* Makes all timers; nonzero if one cannot be had. The kernel does not wait for memory for them
- * (kmalloc_nolock, in 6.18), and never has it on CPUs without cmpxchg16b. */
-SEC("syscall")
-int overbook_timers(void *ctx)
-{
-	u32 zero = 0, i;
-	struct refill_timer *refills = bpf_map_lookup_elem(&refill_timers, &zero);
-
-	has_refills = refills && HAS_TIMER(refills, refill_timers, refill);
-	bpf_for (i, 0, nr_cpus) {
-		struct look_timer *look = bpf_map_lookup_elem(&look_timers, &i);
-
-		if (!look || !HAS_TIMER(look, look_timers, look_again))
-			return 1;
-	}
-	return !has_refills;
-}
-
 #endif

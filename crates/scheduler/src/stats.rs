@@ -3,9 +3,9 @@
 
 use crate::costs::ProgramStats;
 use crate::intf;
-use crate::names;
 use anyhow::Result;
 use overbook_policy::class::Class;
+use overbook_vms::names;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -278,12 +278,11 @@ impl TierStats {
 }
 
 impl VcpuStats {
-    /// From an entry of the table of vCPUs: place of the VM plus one, vCPU id, counters.
-    pub fn from_entry(entry: &[u8]) -> (u32, u32, VcpuStats) {
-        let raw: intf::ovb_vcpu_stats = read(entry);
+    /// From an entry of the table of vCPUs.
+    pub(crate) fn from_raw(raw: &intf::ovb_vcpu_stats) -> VcpuStats {
         let mut stats = VcpuStats { pid: raw.pid, longest_ns: raw.longest_ns, ..VcpuStats::default() };
-        stats.add(&raw);
-        (raw.vm, raw.id, stats)
+        stats.add(raw);
+        stats
     }
 
     fn since(&self, earlier: &VcpuStats) -> VcpuStats {

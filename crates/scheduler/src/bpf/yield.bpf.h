@@ -189,4 +189,19 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 	return true;
 }
 
+bool BPF_STRUCT_OPS(overbook_yield, struct task_struct *from, struct task_struct *to)
+{
+	struct task_ctx *fromc;
+
+	if (to)
+		return yield_to_task(from, to);
+	fromc = task_ctx(from);
+	if (fromc) {
+		fromc->yielded = true;
+		fromc->gave_up = true;
+	}
+	scx_bpf_task_set_slice(from, 0);
+	return false;
+}
+
 #endif

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Changes while a scheduler runs: `--set KEY=VALUE` of `overbook host` and of `overbook guest`.
 
-use crate::options::Bare;
+use crate::Bare;
 use anyhow::{Result, bail};
 use clap::{Args, Command};
 use serde::Serialize;
 use serde_json::Value;
 use std::fmt;
-
-/// Argument of a request for statistics that changes a host's scheduler first; a guest's has another, so that neither
-/// takes what the other is told.
-pub const SET: &str = "set";
 
 /// A table of what may change: a field is an option, and a key of `--set` (the option without its dashes).
 pub trait Changeable: Args + Serialize {

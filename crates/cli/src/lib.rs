@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What all commands have in common.
+//!
+//! * [`values`]: values of options, refused in words that people use.
+//! * [`Bare`]: options without a program.
+//! * [`changes`]: what may change while a program runs, `--set KEY=VALUE`.
+//! * [`output`]: how they print.
+
+// These panic where nobody reads, or the disk is full: see output.
+#![warn(clippy::print_stdout, clippy::print_stderr)]
+
+mod bare;
+pub mod changes;
+pub mod output;
+pub mod values;
+
+pub use bare::Bare;
+pub use values::Switch;

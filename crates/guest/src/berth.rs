@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Where a scheduler is loaded, if one is needed.
+
+use crate::cpusets::{self, Cpusets};
+use crate::enforce::{Enforcement, Enforcer};
+use crate::options::Options;
+use crate::standby::StandBy;
+use anyhow::{Context, Result};
+use libbpf_rs::OpenObject;
+use overbook_scheduler::{Mode, Scheduler, preflight};
+use std::mem::MaybeUninit;
+use std::path::Path;
+
+/// Loads a scheduler once, when one is wanted first: verifying it takes an emulated CPU many seconds.
+pub(crate) struct Berth<'a> {
+    object: Option<&'a mut MaybeUninit<OpenObject>>,
+    scheduler: Option<Scheduler<'a>>,
+}
+
+impl<'a> Berth<'a> {
+    /// Nothing is loaded yet.
+    pub(crate) fn new(object: &'a mut MaybeUninit<OpenObject>) -> Berth<'a> {
+        Berth { object: Some(object), scheduler: None }
+    }
+
+    /// Who keeps tasks on preferred CPUs.
+    ///
+    /// # Errors
+    /// There is no cgroup v2, or the kernel refuses the scheduler.
+    pub(crate) fn enforcer<'s>(&'s mut self, options: &Options) -> Result<Box<dyn Enforcer + 's>>
+    where
+        'a: 's,
+    {
+        if options.enforce == Enforcement::Cpuset {
+            return Ok(Box::new(Cpusets::new(Path::new(cpusets::ROOT))?));
+        }
+        if let Some(object) = self.object.take() {
+            preflight::check(options.replace)?;
+            self.scheduler = Some(Scheduler::load(Mode::Guest, &options.loading(), object)?);
+        }
+        let scheduler = self.scheduler.as_mut().context("the scheduler did not load")?;
+        Ok(Box::new(StandBy::new(scheduler, options.tunables())))
+    }
+}

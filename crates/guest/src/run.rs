@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook guest`: watch steal, keep tasks on preferred CPUs, tell everybody, until the end.
+
+use crate::berth::Berth;
+use crate::enforce::Enforcement;
+use crate::guest::Guest;
+use crate::keeper;
+use crate::lock::Lock;
+use crate::native;
+use crate::options::Options;
+use crate::stats::GuestStats;
+use crate::trace;
+use crate::watch::{self, SET, watch};
+use anyhow::{Result, bail};
+use overbook_cli::Bare;
+use overbook_cli::output::Stdout;
+use overbook_scheduler::backoff::Backoff;
+use overbook_scheduler::session::{Order, Orders};
+use overbook_scheduler::{client, preflight, replace};
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// What starts this scheduler.
+const COMMAND: &str = "overbook guest";
+
+/// Longest wait for another to clean up and end.
+const LEAVES: Duration = Duration::from_secs(30);
+
+/// Longest wait for an order of the lab, which ends it by closing stdin.
+const FOREVER: Duration = Duration::from_secs(1 << 30);
+
+/// `overbook guest`, until `stop` is raised or the kernel unloads the scheduler.
+///
+/// # Errors
+/// The guest does not qualify (see [`preflight::check`]), the kernel refuses the scheduler, or it was unloaded for an
+/// error; one sentence each.
+pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
+    let stop = || stop.load(Ordering::Relaxed);
+    if options.help_stats {
+        return watch::explain(&mut Stdout);
+    }
+    options.settings.check()?;
+    if let Some(file) = &options.replay {
+        return trace::replay(file, options.settings.rules(), &mut Stdout);
+    }
+    if let Some(seconds) = options.monitor {
+        let mut show = |now: GuestStats| now.print(&mut Stdout);
+        return client::monitor(COMMAND, seconds, &stop, &mut show);
+    }
+    if !options.set.is_empty() {
+        let answer: GuestStats = client::set(COMMAND, SET, &options.set)?;
+        writeln!(Stdout, "{}", client::changed(COMMAND, &options.set, &answer.follows)?)?;
+        return Ok(());
+    }
+    if options.status {
+        return status();
+    }
+    if options.clean_up {
+        if let Some(name) = preflight::loaded() {
+            bail!("scheduler {name} is running, and cleans up by itself when it ends: stop it instead");
+        }
+        let _lock = Lock::take(Duration::ZERO)?;
+        return keeper::clean_up();
+    }
+    native::refuse()?;
+    if options.hold { hold(options) } else { follow(options, &stop) }
+}
+
+/// Prints the statistics of the one that runs.
+fn status() -> Result<()> {
+    let now: GuestStats = client::connect(COMMAND)?.request("stats", Vec::new())?;
+    if now.follows.is_empty() {
+        bail!("the scheduler that runs is none of `{COMMAND}`");
+    }
+    writeln!(Stdout, "{}", serde_json::to_string(&now)?)?;
+    Ok(())
+}
+
+/// Has the guest follow until the end; begins again when CPUs come or go.
+fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
+    match options.enforce {
+        Enforcement::SchedExt => preflight::check(options.replace)?,
+        Enforcement::Cpuset => preflight::need_root("changing cpusets")?,
+    }
+    let alone = !options.replace && !options.dry_run;
+    let mut lock = alone.then(|| Lock::take(Duration::ZERO)).transpose()?;
+    let mut first = None;
+    let mut backoff = Backoff::default();
+    loop {
+        // Every load needs an object of its own.
+        let mut object = MaybeUninit::uninit();
+        let mut berth = Berth::new(&mut object);
+        let mut enforcer = berth.enforcer(options)?;
+        if options.dry_run {
+            writeln!(Stdout, "the kernel accepts {}", options.enforce.what())?;
+            return Ok(());
+        }
+        if lock.is_none() {
+            replace::take_over()?;
+            lock = Some(Lock::take(LEAVES)?);
+        }
+        let guest = match &mut first {
+            Some(guest) => guest,
+            // Only now: what another has told irqbalance is not how it was configured.
+            none => {
+                keeper::clean_up()?;
+                none.insert(Guest::new(options)?)
+            }
+        };
+        let end = watch(guest, &mut *enforcer, options.stats, options.stretch, stop)?;
+        if end.is_hotplug() {
+            log::info!("CPUs came or went: loading again");
+            backoff.wait(&stop);
+        }
+        // It may have been asked to end while it waited.
+        if !end.is_hotplug() || stop() {
+            if options.json {
+                writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
+            }
+            return end.report();
+        }
+        guest.machine_changed()?;
+    }
+}
+
+/// Begins and ends as the lab says; a line of JSON answers each order.
+fn hold(options: &Options) -> Result<()> {
+    let mut object = MaybeUninit::uninit();
+    let mut berth = Berth::new(&mut object);
+    let orders = Orders::listen();
+    writeln!(Stdout, "{{}}")?;
+    loop {
+        let arguments = match orders.next(FOREVER)? {
+            Order::Attach(arguments) => arguments,
+            Order::None => continue,
+            Order::End => return Ok(()),
+            Order::Detach => bail!("nothing is attached"),
+        };
+        let mut now = Bare::<Options>::options_of(&arguments)?;
+        now.stretch = options.stretch;
+        now.settings.check()?;
+        let mut enforcer = berth.enforcer(&now)?;
+        // Reading the machine takes an emulated CPU a second.
+        let mut guest = Guest::new(&now)?;
+        writeln!(Stdout, "{{}}")?;
+        // Whatever comes next ends this turn: `detach`, or the end of the input.
+        let stop = || !matches!(orders.next(Duration::ZERO), Ok(Order::None));
+        watch(&mut guest, &mut *enforcer, now.stats, now.stretch, &stop)?.report()?;
+        writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
+    }
+}

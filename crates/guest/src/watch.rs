@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A guest that is watched: period by period, with somebody who keeps its tasks on the preferred CPUs.
+
+use crate::enforce::Enforcer;
+use crate::guest::Guest;
+use crate::settings::Settings;
+use crate::stats::GuestStats;
+use anyhow::Result;
+use overbook_cli::changes::{Change, changes};
+use overbook_scheduler::ending;
+use overbook_scheduler::session::{self, Arguments, POLL, Session};
+use scx_stats::prelude::*;
+use scx_utils::UserExitInfo;
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+/// Argument of a client's request that changes the guest; a host's has another name.
+pub(crate) const SET: &str = "set-guest";
+
+/// How often it looks whether it is to stop while it stands by, and should not be noticed.
+const REST: Duration = Duration::from_secs(1);
+
+/// Why a watch ended.
+pub(crate) enum End {
+    /// It was asked to, while nothing of the kernel's was ours.
+    Asked,
+    /// CPUs came or went.
+    Hotplug,
+    /// The scheduler was unloaded, by us or by the kernel.
+    Unloaded(UserExitInfo),
+}
+
+impl End {
+    /// Whether to begin again.
+    pub(crate) fn is_hotplug(&self) -> bool {
+        match self {
+            End::Asked => false,
+            End::Hotplug => true,
+            End::Unloaded(exit) => exit.should_restart(),
+        }
+    }
+
+    /// Whether it ended as it was asked to.
+    ///
+    /// # Errors
+    /// The kernel threw the scheduler out.
+    pub(crate) fn report(&self) -> Result<()> {
+        match self {
+            End::Unloaded(exit) => ending::report(exit),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Watches until the end, and prints statistics every so many seconds, if at all. Times are stretched by `stretch`.
+///
+/// # Errors
+/// Tasks cannot be kept on the preferred CPUs any more.
+pub(crate) fn watch(
+    guest: &mut Guest,
+    enforcer: &mut dyn Enforcer,
+    print_every: Option<f64>,
+    stretch: f64,
+    stop: &dyn Fn() -> bool,
+) -> Result<End> {
+    guest.tell_keeper(enforcer)?;
+    guest.prefer(enforcer)?;
+    let patient = print_every.is_none();
+    let mut watch = Watch { guest, enforcer, stretch, patient, due: Instant::now(), outdated: false };
+    session::work(&mut watch, print_every, stop)?;
+    // What is left of it is what is shown last.
+    watch.stats()?;
+    Ok(match (watch.enforcer.leave(), watch.outdated) {
+        (Some(exit), _) => End::Unloaded(exit),
+        (None, true) => End::Hotplug,
+        (None, false) => End::Asked,
+    })
+}
+
+struct Watch<'g> {
+    guest: &'g mut Guest,
+    enforcer: &'g mut dyn Enforcer,
+    stretch: f64,
+    /// Whether it need not look at the clock while it stands by.
+    patient: bool,
+    /// When the next period ends.
+    due: Instant,
+    /// Whether CPUs have come or gone.
+    outdated: bool,
+}
+
+impl Session for Watch<'_> {
+    type Request = Vec<Change>;
+    type Stats = GuestStats;
+
+    fn read(arguments: &Arguments) -> Result<Option<Vec<Change>>> {
+        arguments.get(SET).map(|text| changes::<Settings>(text)).transpose()
+    }
+
+    fn describe() -> Vec<StatsMeta> {
+        vec![GuestStats::meta()]
+    }
+
+    fn heed(&mut self, changes: Vec<Change>) -> Result<()> {
+        self.guest.change(&changes, self.enforcer)
+    }
+
+    fn stats(&mut self) -> Result<GuestStats> {
+        self.guest.now(self.enforcer)
+    }
+
+    fn print(&mut self, to: &mut dyn Write) -> Result<()> {
+        self.stats()?.print(to)
+    }
+
+    fn rest(&self) -> Duration {
+        let longest = if self.enforcer.is_active() || !self.patient { POLL } else { REST };
+        self.due.saturating_duration_since(Instant::now()).min(longest)
+    }
+
+    fn work(&mut self) -> Result<()> {
+        let now = Instant::now();
+        if now < self.due {
+            return Ok(());
+        }
+        let period = self.guest.interval().mul_f64(self.stretch);
+        // A short period says little, so those that were missed are not made up for.
+        self.due = (self.due + period).max(now + period / 2);
+        self.outdated = self.enforcer.is_outdated();
+        if self.outdated {
+            return Ok(());
+        }
+        self.guest.period(self.enforcer)
+    }
+
+    fn ended(&self) -> bool {
+        self.outdated || self.enforcer.ended()
+    }
+}
+
+/// Explains the statistics.
+///
+/// # Errors
+/// The reader has gone.
+pub(crate) fn explain(to: &mut impl Write) -> Result<()> {
+    session::explain::<Watch>(to)
+}

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! What the loader does now and then. The scheduler is as good without: what fails once is left off.
+
+use crate::classes::Classes;
+use crate::entitle::Teller;
+use crate::homes::Finder;
+use crate::settings::Settings;
+use overbook_policy::class::Class;
+use overbook_scheduler::Scheduler;
+
+/// All chores.
+pub(crate) struct Chores {
+    teller: Option<Teller>,
+    finder: Option<Finder>,
+    classes: Option<Classes>,
+}
+
+impl Chores {
+    /// Begins; `classes` has what was said of VMs before.
+    pub(crate) fn new(scheduler: &Scheduler, stretch: f64, classes: Classes) -> Chores {
+        let teller = Teller::new(stretch).inspect_err(|e| log::warn!("guests are told nothing: {e:#}"));
+        Chores { teller: teller.ok(), finder: Some(Finder::new(scheduler, stretch)), classes: Some(classes) }
+    }
+
+    /// Does what is due.
+    pub(crate) fn look(&mut self, scheduler: &mut Scheduler, settings: &Settings) {
+        if let Some(Err(e)) = self.teller.as_mut().map(|teller| teller.look(scheduler)) {
+            log::warn!("guests are told nothing any more: {e:#}");
+            self.teller = None;
+        }
+        if let Some(Err(e)) = self.finder.as_mut().map(|finder| finder.look(scheduler)) {
+            log::warn!("VMs stay in the LLCs where they are: {e:#}");
+            self.finder = None;
+        }
+        if let Some(Err(e)) = self.classes.as_mut().map(|classes| classes.look(scheduler, settings)) {
+            log::warn!("classes of VMs stay as they are: {e:#}");
+            self.classes = None;
+        }
+    }
+
+    /// Somebody says the class of a VM, by its process.
+    pub(crate) fn tell(&mut self, pid: u32, class: Class) {
+        if let Some(classes) = &mut self.classes {
+            classes.tell(pid, class);
+        }
+    }
+
+    /// What was said of VMs.
+    pub(crate) fn into_classes(self) -> Classes {
+        self.classes.unwrap_or_default()
+    }
+}

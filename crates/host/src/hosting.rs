@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A host that is scheduled.
+
+use crate::chores::Chores;
+use crate::classes::{self, Classes, TELL, Told};
+use crate::settings::Settings;
+use anyhow::{Context, Result};
+use overbook_cli::changes::{Change, Changeable, changes};
+use overbook_policy::class::Class;
+use overbook_scheduler::Scheduler;
+use overbook_scheduler::costs::ProgramStats;
+use overbook_scheduler::session::{Arguments, POLL, Session};
+use overbook_scheduler::stats::{ClassStats, HostStats, TierStats, VcpuStats, VmStats};
+use scx_stats::prelude::*;
+use scx_utils::UserExitInfo;
+use std::io::Write;
+use std::time::Duration;
+
+/// Argument of a client's request that changes the scheduler; a guest's has another name, so that neither takes what the
+/// other is told.
+pub(crate) const SET: &str = "set";
+
+/// The scheduler, attached, and what is done beside it.
+pub(crate) struct Hosting<'s, 'a> {
+    scheduler: &'s mut Scheduler<'a>,
+    settings: Settings,
+    chores: Chores,
+    /// As last printed.
+    printed: HostStats,
+}
+
+/// What outlives one load.
+pub(crate) struct Left {
+    pub settings: Settings,
+    pub classes: Classes,
+    pub stats: HostStats,
+}
+
+/// What a client asks.
+pub(crate) enum Request {
+    Set(Vec<Change>),
+    /// Of the VM of a process.
+    Class(u32, Class),
+}
+
+impl<'s, 'a> Hosting<'s, 'a> {
+    /// Attaches the scheduler.
+    ///
+    /// # Errors
+    /// The kernel refuses.
+    pub(crate) fn begin(
+        scheduler: &'s mut Scheduler<'a>,
+        settings: Settings,
+        costs: bool,
+        classes: Classes,
+        stretch: f64,
+    ) -> Result<Hosting<'s, 'a>> {
+        scheduler.attach(&settings.tunables(), costs)?;
+        log::info!("{}", settings.in_force());
+        let chores = Chores::new(scheduler, stretch, classes);
+        Ok(Hosting { scheduler, settings, chores, printed: HostStats::default() })
+    }
+
+    /// Gives all tasks back; why it ended, and what is left of it.
+    ///
+    /// # Errors
+    /// What was counted cannot be read.
+    pub(crate) fn end(mut self) -> Result<(UserExitInfo, Left)> {
+        let stats = self.stats()?;
+        let exit = self.scheduler.leave();
+        Ok((exit, Left { settings: self.settings, classes: self.chores.into_classes(), stats }))
+    }
+}
+
+impl Session for Hosting<'_, '_> {
+    type Request = Request;
+    type Stats = HostStats;
+
+    fn read(arguments: &Arguments) -> Result<Option<Request>> {
+        if let Some(text) = arguments.get(SET) {
+            return Ok(Some(Request::Set(changes::<Settings>(text)?)));
+        }
+        let Some(text) = arguments.get(TELL) else { return Ok(None) };
+        let Told { vm, class } = classes::told(text).map_err(anyhow::Error::msg)?;
+        Ok(Some(Request::Class(vm.parse().context("a process belongs here")?, class)))
+    }
+
+    fn describe() -> Vec<StatsMeta> {
+        vec![
+            HostStats::meta(),
+            VmStats::meta(),
+            VcpuStats::meta(),
+            TierStats::meta(),
+            ClassStats::meta(),
+            ProgramStats::meta(),
+        ]
+    }
+
+    fn heed(&mut self, request: Request) -> Result<()> {
+        match request {
+            Request::Set(changes) => {
+                let settings = self.settings.with(&changes)?;
+                self.scheduler.set(&settings.tunables()).inspect_err(|why| {
+                    log::warn!("cannot change as asked, and goes on as before: {why:#}");
+                })?;
+                self.settings = settings;
+                log::info!("{}", self.settings.in_force());
+            }
+            Request::Class(pid, class) => self.chores.tell(pid, class),
+        }
+        self.work()
+    }
+
+    fn stats(&mut self) -> Result<HostStats> {
+        Ok(HostStats { settings: self.settings.in_force(), ..self.scheduler.stats()? })
+    }
+
+    fn print(&mut self, mut to: &mut dyn Write) -> Result<()> {
+        let now = self.stats()?;
+        now.since(&self.printed).print(&mut to)?;
+        self.printed = now;
+        Ok(())
+    }
+
+    fn rest(&self) -> Duration {
+        POLL
+    }
+
+    fn work(&mut self) -> Result<()> {
+        self.chores.look(self.scheduler, &self.settings);
+        Ok(())
+    }
+
+    fn ended(&self) -> bool {
+        self.scheduler.ended() || self.scheduler.outdated()
+    }
+}

@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `overbook host`: schedule and serve statistics until the end, load again after hotplug, or do as the lab says.
+
+use crate::classes::{self, Classes, TELL, Told};
+use crate::hosting::{Hosting, Left, SET};
+use crate::options::Options;
+use anyhow::{Result, bail};
+use overbook_cli::Bare;
+use overbook_cli::changes::Change;
+use overbook_cli::output::Stdout;
+use overbook_scheduler::backoff::Backoff;
+use overbook_scheduler::session::{self, Order, Orders, POLL, Session};
+use overbook_scheduler::stats::HostStats;
+use overbook_scheduler::{Mode, Scheduler, client, ending, faults, preflight, replace};
+use std::io::Write;
+use std::mem::MaybeUninit;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What starts this scheduler.
+const COMMAND: &str = "overbook host";
+
+/// `overbook host`, until `stop` is raised or the kernel unloads the scheduler.
+///
+/// # Errors
+/// The host does not qualify (see [`preflight::check`]), the kernel refuses the scheduler, or it was unloaded for
+/// an error; one sentence each, and [`ending::status`] knows which it was.
+pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
+    let stop = || stop.load(Ordering::Relaxed);
+    if options.help_stats {
+        return session::explain::<Hosting>(&mut Stdout);
+    }
+    if let Some(seconds) = options.monitor {
+        return monitor(seconds, &stop);
+    }
+    if !options.set.is_empty() {
+        return set(&options.set);
+    }
+    if let Some(told) = &options.class {
+        return tell(told);
+    }
+    preflight::check(options.replace)?;
+    if options.hold {
+        return hold(options);
+    }
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    for fault in faults::of(&release) {
+        log::warn!("{}", fault.describe());
+    }
+    // What is changed while it runs stays when it is loaded again.
+    let (mut settings, mut classes) = (options.settings.clone(), Classes::default());
+    let mut backoff = Backoff::default();
+    loop {
+        // Every load needs an object of its own.
+        let mut object = MaybeUninit::uninit();
+        let mut scheduler = Scheduler::load(Mode::Host, &options.loading(), &mut object)?;
+        if options.dry_run {
+            let sees = scheduler.sees();
+            writeln!(Stdout, "the kernel accepts the scheduler; seen of guests' interrupts: {sees}")?;
+            return Ok(());
+        }
+        if options.replace {
+            replace::take_over()?;
+        }
+        let mut hosting = Hosting::begin(&mut scheduler, settings, options.costs, classes, options.stretch)?;
+        session::work(&mut hosting, options.stats, &stop)?;
+        let (exit, left) = hosting.end()?;
+        (settings, classes) = (left.settings, left.classes);
+        if scheduler.outdated() {
+            log::info!("kvm was loaded: loading again");
+            continue;
+        }
+        let restarts = exit.should_restart();
+        if restarts {
+            log::info!("CPUs came or went: loading again");
+            backoff.wait(&stop);
+        }
+        // It may have been asked to end while it waited.
+        if !restarts || stop() {
+            if options.json {
+                writeln!(Stdout, "{}", serde_json::to_string(&left.stats)?)?;
+            }
+            return ending::report(&exit);
+        }
+    }
+}
+
+/// Attaches and detaches one loaded scheduler as the lab says; a line of JSON answers each order.
+fn hold(options: &Options) -> Result<()> {
+    let mut object = MaybeUninit::uninit();
+    let mut scheduler = Scheduler::load(Mode::Host, &options.loading(), &mut object)?;
+    let orders = Orders::listen();
+    writeln!(Stdout, "{{}}")?;
+    loop {
+        let arguments = match orders.next(POLL)? {
+            Order::Attach(arguments) => arguments,
+            Order::None => continue,
+            Order::End => return Ok(()),
+            Order::Detach => bail!("nothing is attached"),
+        };
+        let now = Bare::<Options>::options_of(&arguments)?;
+        scheduler.forget_end()?;
+        let mut before = scheduler.stats()?;
+        // Those that are still there are found anew, and count from zero.
+        before.vms.retain(|pid, _| !Path::new("/proc").join(pid.to_string()).exists());
+        let mut hosting =
+            Hosting::begin(&mut scheduler, now.settings, now.costs, Classes::default(), options.stretch)?;
+        writeln!(Stdout, "{{}}")?;
+        loop {
+            match orders.next(POLL)? {
+                Order::None => hosting.work()?,
+                Order::Detach => break,
+                Order::End => return Ok(()),
+                Order::Attach(_) => bail!("it is attached already"),
+            }
+        }
+        let (exit, Left { stats, .. }) = hosting.end()?;
+        ending::report(&exit)?;
+        writeln!(Stdout, "{}", serde_json::to_string(&stats.since(&before))?)?;
+    }
+}
+
+fn monitor(seconds: f64, stop: &dyn Fn() -> bool) -> Result<()> {
+    let mut shown = HostStats::default();
+    client::monitor(COMMAND, seconds, stop, &mut |now: HostStats| {
+        now.since(&shown).print(&mut Stdout)?;
+        shown = now;
+        Ok(())
+    })
+}
+
+fn set(wanted: &[Change]) -> Result<()> {
+    let answer: HostStats = client::set(COMMAND, SET, wanted)?;
+    writeln!(Stdout, "{}", client::changed(COMMAND, wanted, &answer.settings)?)?;
+    Ok(())
+}
+
+fn tell(told: &Told) -> Result<()> {
+    let mut client = client::connect(COMMAND)?;
+    let (pid, who) = classes::find(&told.vm)?;
+    let class = told.class.name();
+    let answer: HostStats = client.request("stats", vec![(TELL.into(), format!("{pid}={class}"))])?;
+    if answer.classes.is_empty() {
+        bail!("the scheduler that runs is none of `{COMMAND}`, or an older one without classes");
+    }
+    writeln!(Stdout, "{who} [{pid}] is {class} for as long as it runs")?;
+    Ok(())
+}

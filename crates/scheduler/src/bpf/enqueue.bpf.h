@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A task that becomes runnable, or has had its turn: it goes to an idle CPU, or into a queue by its
+ * key, and a CPU is told that it waits.
+ */
+#ifndef OVERBOOK_ENQUEUE_BPF_H
+#define OVERBOOK_ENQUEUE_BPF_H
+
+#include "dispatch.bpf.h"
+#include "prefer.bpf.h"
+#include "time.bpf.h"
+#include "wake.bpf.h"
+
+s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64 wake_flags)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	bool idle = false;
+	s32 cpu, near = preferred_cpu(p, prev_cpu);
+
+	if (limited() && near >= 0) {
+		prev_cpu = near;
+		cpu = idle_preferred(p, prev_cpu, wake_flags);
+		idle = cpu >= 0;
+		if (!idle)
+			cpu = prev_cpu;
+	} else {
+		if (taskc)
+			prev_cpu = homeward(p, taskc, prev_cpu);
+		cpu = scx_bpf_select_cpu_dfl(p, prev_cpu, wake_flags, &idle);
+	}
+	/* A task that is not inserted here is enqueued. */
+	if (!idle || !taskc || near < 0 || is_throttled(taskc->node))
+		return cpu;
+	taskc->queue_pool = taskc->pool;
+	place(p, taskc, cpu, true);
+	count(OVB_COUNT_DIRECT);
+	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(taskc->vm), SCX_ENQ_PREEMPT);
+	return cpu;
+}
+
+/* Queues a task by its key. */
+static void queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 enq_flags)
+{
+	u64 slice = slice_of(taskc->vm);
+
+	taskc->queued_since = scx_bpf_now();
+	taskc->dsq = taskc->idle_class ? idle_dsq(dsq) : dsq;
+	if (is_throttled(taskc->node) && !taskc->out_of_turn) {
+		count(OVB_COUNT_PARKED);
+		scx_bpf_dsq_insert(p, PARKED, slice, enq_flags);
+	} else if (taskc->idle_class) {
+		count(OVB_COUNT_QUEUED_IDLE);
+		scx_bpf_dsq_insert(p, taskc->dsq, slice, enq_flags);
+	} else {
+		count(dsq < OVB_MAX_LLCS ? OVB_COUNT_QUEUED_LLC
+		      : is_pool_dsq(dsq) ? OVB_COUNT_QUEUED_POOL
+					 : OVB_COUNT_QUEUED_CPU);
+		vcpu_queued(taskc);
+		scx_bpf_dsq_insert_vtime(p, dsq, slice, taskc->key, enq_flags);
+	}
+}
+
+void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	s32 cpu = scx_bpf_task_cpu(p), idle = -1;
+	bool woken = enq_flags & SCX_ENQ_WAKEUP, bound = is_bound(p, cpu);
+
+	if (!taskc) {
+		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
+		if (idle >= 0)
+			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+		return;
+	}
+	if (!bound)
+		cpu = homeward(p, taskc, preferred_cpu(p, cpu));
+	else if (!is_preferred(cpu))
+		count(OVB_COUNT_OUTSIDE);
+	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
+	place(p, taskc, cpu, woken);
+	queue(p, taskc, bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu)), enq_flags);
+	/* After that, for a CPU that becomes idle meanwhile: see update_idle(). */
+	if (bound)
+		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
+	else
+		idle = limited() ? idle_preferred(p, cpu, 0)
+				 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	if (idle >= 0)
+		scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
+	else if (woken && !taskc->idle_class)
+		preempt_for(p, taskc, cpu, bound);
+}
+
+/* A CPU that found no task is idle from here on. A task that was queued in between has not seen
+ * that, and has told no CPU. */
+void BPF_STRUCT_OPS(overbook_update_idle, s32 cpu, bool idle)
+{
+	if (idle && somebody_waits(cpu))
+		scx_bpf_kick_cpu(cpu, 0);
+}
+
+#endif

@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A task's time on a CPU: where it begins, at ticks, and where it ends.
+ */
+#ifndef OVERBOOK_RUNNING_BPF_H
+#define OVERBOOK_RUNNING_BPF_H
+
+#include "prefer.bpf.h"
+#include "quota.bpf.h"
+#include "time.bpf.h"
+#include "vm.bpf.h"
+
+void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	s32 cpu = scx_bpf_task_cpu(p);
+	u64 now = scx_bpf_now(), since;
+
+	if (!taskc || !cpuc)
+		return;
+	since = taskc->queued_since;
+	taskc->queued_since = 0;
+	vcpu_left_queue(taskc, true);
+	if (since) {
+		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
+
+		if (vcpuc) {
+			u32 vm_class = bounded(class_of(taskc->vm), OVB_CLASS_SLOTS);
+
+			vcpuc->stats.queued_ns += now - since;
+			if (now - since > vcpuc->stats.longest_ns)
+				vcpuc->stats.longest_ns = now - since;
+			if (now - since > cpuc->longest[vm_class])
+				cpuc->longest[vm_class] = now - since;
+		}
+		grant(taskc->tenant);
+	}
+	taskc->running_since = now;
+	taskc->resumed_at = now;
+	taskc->yielded = false;
+	cpuc->vm = taskc->vm;
+	cpuc->since = taskc->idle_class ? 0 : now;
+	if (!cpuc->inherits)
+		cpuc->until = now + slice_of(taskc->vm);
+	else if ((s64)(cpuc->until - now) > 0)
+		scx_bpf_task_set_slice(p, cpuc->until - now);
+	cpuc->inherits = false;
+	/* Who comes out of turn says nothing of whose turn it is, and must not be sent back. */
+	if (taskc->out_of_turn) {
+		taskc->out_of_turn = false;
+		cpuc->key = cpuc->level;
+		return;
+	}
+	goes_by_key(taskc, cpuc, cpu);
+}
+
+void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+
+	if (!taskc || !cpuc)
+		return;
+	cpuc->vm = 0;
+	/* Nobody's victim until somebody runs here; that may be a task of a higher class. */
+	cpuc->key = cpuc->level;
+	charge(taskc, scx_bpf_now());
+	if (cpuc->debt_ns < 0)
+		settle();
+	taskc->running_since = 0;
+	look_at(p, taskc);
+	/* A task that is preempted was at work, as far as is known. */
+	if (!taskc->yielded)
+		taskc->spun_at = 0;
+}
+
+void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct node_ctx *node;
+	u64 later;
+
+	if (!taskc || !cpuc)
+		return;
+	look_at(p, taskc);
+	charge(taskc, scx_bpf_now());
+	if (cpuc->debt_ns > 0)
+		settle();
+	if (is_throttled(taskc->node)) {
+		scx_bpf_task_set_slice(p, 0);
+		return;
+	}
+	node = node_at(taskc->tenant);
+	if (!node || node->time.deadline == taskc->keyed_for)
+		return;
+	/* The tenant's next turn has begun meanwhile. */
+	later = node->time.deadline - taskc->keyed_for;
+	cpuc->key += later;
+	taskc->key += later;
+	taskc->keyed_for += later;
+}
+
+#endif

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! The tables of VMs, vCPUs and groups that the scheduler keeps, and the counters of CPUs: read, and told homes and classes.
+
+use super::Scheduler;
+use crate::costs;
+use crate::intf;
+use crate::skeleton::types;
+use crate::stats::{ClassStats, HostStats, VcpuStats, VmStats, read};
+use crate::usage::VmUse;
+use anyhow::{Context, Result};
+use libbpf_rs::{MapCore, MapFlags};
+use overbook_policy::class::Class;
+use overbook_policy::home::Resident;
+use std::collections::BTreeMap;
+
+/// Why the object's state cannot be had.
+pub(super) const NO_STATE: &str = "the scheduler's object has no state";
+
+impl Scheduler<'_> {
+    /// What it has counted.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn stats(&self) -> Result<HostStats> {
+        let mut stats = HostStats { visible: self.visible.describe().into(), ..HostStats::default() };
+        let rows = self.skel.maps.cpu_ctxs.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?;
+        let words: Vec<Vec<u64>> = rows.unwrap_or_default().iter().map(|row| words_of(row)).collect();
+        // The counters are the last of a CPU's words.
+        let counts = intf::ovb_count_OVB_COUNTS as usize;
+        let sum = |i: usize| words.iter().filter_map(|row| row.get(row.len().checked_sub(counts)? + i)).sum();
+        stats.set_counts(&(0..counts).map(sum).collect::<Vec<u64>>());
+        stats.vms = self.vm_stats()?;
+        let patience_ns = self.tunables.patience_ms * 1_000_000;
+        for class in Class::ALL {
+            // What was longest stands just before the counters.
+            let slot = intf::OVB_CLASS_SLOTS as usize - class as usize;
+            let longest = words.iter().filter_map(|row| row.get(row.len().checked_sub(counts + slot)?));
+            let of_class = ClassStats {
+                vms: stats.vms.values().filter(|vm| vm.class == class.name() && vm.alive != 0).count() as u64,
+                longest_ns: longest.copied().max().unwrap_or(0),
+                promise_ns: class.promise(patience_ns),
+            };
+            stats.classes.insert(class.name().into(), of_class);
+        }
+        if self.counting.is_some() {
+            stats.programs = costs::programs();
+        }
+        Ok(stats)
+    }
+
+    /// CPUs of each LLC.
+    pub fn llcs(&self) -> Vec<u32> {
+        let topology = self.skel.maps.rodata_data.as_ref();
+        topology.map_or_else(Vec::new, |of| of.llc_cpus[..of.nr_llcs as usize].to_vec())
+    }
+
+    /// Gives VMs, by their places, homes: an LLC plus one, or 0 for none.
+    ///
+    /// # Errors
+    /// None that was ever seen.
+    pub fn house(&mut self, homes: &[(u32, u32)]) -> Result<()> {
+        let state = self.state_mut()?;
+        for (place, home) in homes {
+            if let Some(entry) = state.vm_homes.get_mut(*place as usize) {
+                *entry = *home;
+            }
+        }
+        Ok(())
+    }
+
+    /// VMs that live: place and process.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn places(&self) -> Result<Vec<(u32, u32)>> {
+        let vms = self.vms::<intf::ovb_place_of_vm>()?;
+        Ok(vms.into_iter().filter(|(_, vm)| vm.alive != 0).map(|(place, vm)| (place, vm.pid)).collect())
+    }
+
+    /// Gives VMs, by their places, classes; all that live are told of.
+    ///
+    /// # Errors
+    /// None that was ever seen.
+    pub fn classify(&mut self, classes: &[(u32, Class)]) -> Result<()> {
+        let state = self.state_mut()?;
+        for (place, class) in classes {
+            if let Some(entry) = state.vm_classes.get_mut(*place as usize).filter(|e| **e != *class as u32) {
+                *entry = *class as u32;
+            }
+        }
+        state.some_classes = classes.iter().any(|(_, class)| *class != Class::Normal).into();
+        Ok(())
+    }
+
+    /// VMs that live: what they have wanted since they are known.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn residents(&self) -> Result<Vec<Resident>> {
+        let mut all = BTreeMap::new();
+        for (place, vm) in self.vms::<intf::ovb_place_of_vm>()?.into_iter().filter(|(_, vm)| vm.alive != 0) {
+            all.insert(place + 1, Resident { place, pid: vm.pid, vcpus: vm.alive, wanted_ns: 0 });
+        }
+        for vcpu in self.vcpus()?.filter(|vcpu| vcpu.alive != 0) {
+            if let Some(vm) = all.get_mut(&vcpu.vm) {
+                vm.wanted_ns += vcpu.run_ns + vcpu.queued_ns;
+            }
+        }
+        Ok(all.into_values().collect())
+    }
+
+    /// VMs that live, by process: what they have used and may use.
+    ///
+    /// # Errors
+    /// A map cannot be read.
+    pub fn vms_use(&self) -> Result<BTreeMap<u32, VmUse>> {
+        let (mut all, mut pids) = (BTreeMap::new(), BTreeMap::new());
+        for (place, vm) in self.vms::<types::vm_ctx>()?.into_iter().filter(|(_, vm)| vm.at.alive != 0) {
+            let (weight, limit) = self.due(vm.node)?;
+            all.insert(vm.at.pid, VmUse { weight, limit, ..VmUse::default() });
+            pids.insert(place + 1, vm.at.pid);
+        }
+        for vcpu in self.vcpus()?.filter(|vcpu| vcpu.alive != 0) {
+            if let Some(vm) = pids.get(&vcpu.vm).and_then(|pid| all.get_mut(pid)) {
+                vm.add_vcpu(&vcpu);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What the tenant at a place weighs among all, and how many CPUs the limits down to it allow.
+    fn due(&self, place: u32) -> Result<(f64, Option<f64>)> {
+        let (mut at, mut weight, mut limit) = (place, 1.0, None::<f64>);
+        while at != 0 {
+            let Some(entry) = self.skel.maps.nodes.lookup(&at.to_ne_bytes(), MapFlags::ANY)? else { break };
+            let node: types::node_ctx = read(&entry);
+            if at == place {
+                weight = 1.0 / ratio_of(node.time.rate).max(f64::MIN_POSITIVE);
+            }
+            if node.quota.quota != 0 && node.quota.period != 0 {
+                let cpus = node.quota.quota as f64 / node.quota.period as f64;
+                limit = Some(limit.map_or(cpus, |least| least.min(cpus)));
+            }
+            at = node.parent;
+        }
+        Ok((weight, limit))
+    }
+
+    /// VMs by process. Those that have ended are told of until their places in the table are needed.
+    fn vm_stats(&self) -> Result<BTreeMap<u32, VmStats>> {
+        let (mut all, mut pids) = (BTreeMap::new(), BTreeMap::new());
+        let state = self.state()?;
+        for (place, vm) in self.vms::<intf::ovb_place_of_vm>()?.into_iter().filter(|(_, vm)| vm.pid != 0) {
+            let counts = self.skel.maps.vm_counts.lookup_percpu(&place.to_ne_bytes(), MapFlags::ANY)?;
+            let Some(rows) = counts else { continue };
+            let class = state.vm_classes.get(place as usize).filter(|_| state.some_classes != 0);
+            let class = Class::numbered(class.copied().unwrap_or(0)).name().into();
+            let alive = u64::from(vm.alive != 0);
+            all.insert(vm.pid, VmStats { class, alive, ..VmStats::from_rows(vm.pid, &rows) });
+            pids.insert(place + 1, vm.pid);
+        }
+        for raw in self.vcpus()?.filter(|vcpu| vcpu.pid != 0) {
+            if let Some(vm) = pids.get(&raw.vm).and_then(|pid| all.get_mut(pid)) {
+                vm.add_vcpu(raw.id, VcpuStats::from_raw(&raw));
+            }
+        }
+        Ok(all)
+    }
+
+    fn state(&self) -> Result<&types::bss> {
+        self.skel.maps.bss_data.as_deref().context(NO_STATE)
+    }
+
+    fn state_mut(&mut self) -> Result<&mut types::bss> {
+        self.skel.maps.bss_data.as_deref_mut().context(NO_STATE)
+    }
+
+    /// Places of the table of VMs that were ever used, as BPF's `struct vm_ctx` or what that begins with.
+    fn vms<T: Copy>(&self) -> Result<Vec<(u32, T)>> {
+        entries(&self.skel.maps.vms, self.state()?.vms_used.min(intf::OVB_MAX_VMS))
+    }
+
+    /// Places of the table of vCPUs that were ever used.
+    fn vcpus(&self) -> Result<impl Iterator<Item = intf::ovb_vcpu_stats> + use<>> {
+        let used = self.state()?.vcpus_used.min(intf::OVB_MAX_ALL_VCPUS);
+        Ok(entries(&self.skel.maps.vcpus, used)?.into_iter().map(|(_, vcpu)| vcpu))
+    }
+}
+
+/// The first `used` entries of an array, with their places.
+fn entries<T: Copy>(map: &impl MapCore, used: u32) -> Result<Vec<(u32, T)>> {
+    let mut all = Vec::new();
+    for place in 0..used {
+        let entry = map.lookup(&place.to_ne_bytes(), MapFlags::ANY)?;
+        all.extend(entry.map(|entry| (place, read(&entry))));
+    }
+    Ok(all)
+}
+
+/// A rate of policy/weight.h as a number.
+fn ratio_of(rate: u64) -> f64 {
+    (rate >> 32) as f64 / f64::powi(2.0, (rate & 63) as i32)
+}
+
+fn words_of(row: &[u8]) -> Vec<u64> {
+    row.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
+}
