@@ -84,7 +84,7 @@ impl Guest {
                 self.port.as_mut().and_then(Port::latest).filter(|_| self.settings.entitlement.is_on());
             self.stats.told = told.map_or(0, |told| (told.cpus * 100.0) as u64);
             let changed = match told {
-                Some(told) => self.monitor.follow(&told, self.interval()),
+                Some(told) => self.monitor.follow(&told, &record),
                 None => self.monitor.step(&record),
             };
             if let Some(cpus) = changed {

@@ -6,10 +6,9 @@ use crate::machine::Machine;
 use crate::settings::AUTO;
 use crate::steal::Record;
 use anyhow::{Result, bail};
-use overbook_policy::entitle::{OVB_ENTITLE_ONE, entitled_cores};
+use overbook_policy::entitle::{OVB_ENTITLE_ONE, entitled_cores, packs};
 use overbook_policy::steal::{Rules, State, core_to_add, core_to_drop};
 use overbook_scheduler::told::Told;
-use std::time::Duration;
 
 /// The monitor's state. The same machine, rules and records give the same CPUs.
 #[derive(Clone, Debug)]
@@ -17,6 +16,8 @@ pub struct Monitor {
     rules: Rules,
     machine: Machine,
     state: State,
+    /// Periods in a row in which a guest that is told, and packs, has wanted less than it could have.
+    content: u32,
     /// CPUs that the user has chosen.
     chosen: Option<Cpus>,
 }
@@ -24,7 +25,7 @@ pub struct Monitor {
 impl Monitor {
     /// All CPUs are preferred.
     pub fn new(rules: Rules, machine: Machine) -> Monitor {
-        Monitor { rules, machine, state: State::default(), chosen: None }
+        Monitor { rules, machine, state: State::default(), content: 0, chosen: None }
     }
 
     /// The preferred CPUs.
@@ -55,19 +56,26 @@ impl Monitor {
         self.resize(wanted)
     }
 
-    /// Takes the size that the host tells; the preferred CPUs if they change. It shrinks at once, and grows if it could
-    /// have had as much for a whole period.
-    pub fn follow(&mut self, told: &Told, period: Duration) -> Option<Cpus> {
+    /// Takes the size that the host tells, if the guest wanted more in this period; the preferred CPUs if they change. It
+    /// shrinks at once, grows if it could have had as much for a whole period, and has all CPUs back when it has wanted less
+    /// for as long as the rules say.
+    pub fn follow(&mut self, told: &Told, record: &Record) -> Option<Cpus> {
         if self.is_manual() {
             return None;
         }
         // What was learnt from steal is about other sizes.
         self.state = State::default();
         let (now, all) = (self.machine.nr_preferred(), self.machine.cores.len() as u32);
+        let parts = |cpus: f64| (cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
+        let wants = (record.run_ns + record.steal_ns) as f64 / record.elapsed_ns.max(1) as f64;
+        if !packs(parts(wants), parts(told.cpus), now < all) {
+            self.content += 1;
+            return if self.content >= self.rules.agree { self.resize(all) } else { None };
+        }
+        self.content = 0;
         let per_core = (self.machine.counted().len() as u32 / all.max(1)).max(1);
-        let cpus = (told.cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
-        let wanted = entitled_cores(cpus, per_core, now).clamp(self.rules.floor.min(all), all);
-        if wanted > now && u128::from(told.for_ms) < period.as_millis() {
+        let wanted = entitled_cores(parts(told.cpus), per_core, now).clamp(self.rules.floor.min(all), all);
+        if wanted > now && told.for_ms < record.elapsed_ns / 1_000_000 {
             return None;
         }
         self.resize(wanted)
@@ -183,9 +191,8 @@ mod tests {
     #[test]
     fn what_the_host_tells_counts_at_once_and_growth_when_it_lasts() {
         let mut monitor = Monitor::new(rules(PROPORTIONAL), machine());
-        let second = Duration::from_secs(1);
         let mut told = |cpus: f64, for_ms: u64| {
-            let _ = monitor.follow(&Told { cpus, for_ms }, second);
+            let _ = monitor.follow(&Told { cpus, for_ms }, &record(8.0, 0.0));
             cpulist::format(&monitor.preferred())
         };
         assert_eq!(told(8.0, 0), "0-7");
@@ -194,9 +201,25 @@ mod tests {
         assert_eq!(told(4.3, 500), "0-1,4-5");
         assert_eq!(told(4.3, 1000), "0-5");
         assert_eq!(told(0.0, 0), "0-1", "the floor");
-        assert_eq!(told(64.0, 9000), "0-7");
+        assert_eq!(told(8.0, 9000), "0-7");
         monitor.choose("3").unwrap();
-        assert_eq!(monitor.follow(&Told { cpus: 8.0, for_ms: 9000 }, second), None);
+        assert_eq!(monitor.follow(&Told { cpus: 8.0, for_ms: 9000 }, &record(8.0, 0.0)), None);
+    }
+
+    #[test]
+    fn who_wants_no_more_than_it_can_have_keeps_all_its_cpus() {
+        let mut monitor = Monitor::new(rules(PROPORTIONAL), machine());
+        let mut follows = |run: f64, steal: f64| {
+            let _ = monitor.follow(&Told { cpus: 4.0, for_ms: 9000 }, &record(run, steal));
+            cpulist::format(&monitor.preferred())
+        };
+        assert_eq!(follows(2.8, 1.0), "0-7");
+        assert_eq!(follows(4.0, 4.0), "0-1,4-5");
+        assert_eq!(follows(3.9, 0.1), "0-1,4-5", "it has what it could have");
+        assert_eq!(follows(1.0, 0.0), "0-1,4-5", "for a moment");
+        assert_eq!(follows(3.9, 0.1), "0-1,4-5");
+        assert_eq!(follows(1.0, 0.0), "0-1,4-5");
+        assert_eq!(follows(1.0, 0.0), "0-7");
     }
 
     #[test]

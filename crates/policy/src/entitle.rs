@@ -23,3 +23,9 @@ pub fn entitled_cores(cpus: u32, per_core: u32, now: u32) -> u32 {
     // SAFETY: takes numbers only.
     unsafe { ffi::ovb_entitled_cores(cpus, per_core, now) }
 }
+
+/// Whether a guest that wants so many CPUs, and could have `could`, uses no more cores than that; `packed`: it does now.
+pub fn packs(wants: u32, could: u32, packed: bool) -> bool {
+    // SAFETY: takes numbers only.
+    unsafe { ffi::ovb_entitle_packs(wants, could, packed.into()) != 0 }
+}

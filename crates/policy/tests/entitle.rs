@@ -4,7 +4,7 @@
 mod common;
 
 use common::cases;
-use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE as ONE, entitled, entitled_cores};
+use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE as ONE, entitled, entitled_cores, packs};
 use proptest::prelude::*;
 
 #[test]
@@ -37,6 +37,21 @@ fn cores_follow_what_is_told() {
         (22_000, 2, 1, 2),
     ] {
         assert_eq!(entitled_cores(cpus, per_core, now), expected, "{cpus}, {per_core}, {now}");
+    }
+}
+
+#[test]
+fn who_wants_no_more_than_it_can_have_does_not_pack() {
+    for (wants, packed, expected) in [
+        (19_000, false, false),
+        (22_000, false, false),
+        (23_000, false, true),
+        (23_000, true, true),
+        (15_000, true, true),
+        (14_900, true, false),
+        (0, false, false),
+    ] {
+        assert_eq!(packs(wants, 20_000, packed), expected, "{wants}, {packed}");
     }
 }
 
@@ -77,6 +92,17 @@ proptest! {
         prop_assert!(cores * per_core * ONE + ONE / 8 >= cpus);
         prop_assert!(cores == 0 || (cores - 1) * per_core * ONE < cpus);
         prop_assert_eq!(entitled_cores(cpus, per_core, cores.max(1)).max(1), cores.max(1));
+    }
+
+    /// Nothing flaps: who packs, and then has all that it could have, goes on; who stops wants a quarter less.
+    #[test]
+    fn packing_lasts_while_all_is_used(wants in 0u32..64 * ONE, could in 0u32..64 * ONE) {
+        if packs(wants, could, false) {
+            prop_assert!(packs(wants.min(could), could, true));
+        }
+        if !packs(wants, could, true) {
+            prop_assert!(!packs(wants, could, false));
+        }
     }
 
     /// Others that want more leave no more.
