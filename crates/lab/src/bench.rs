@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The same experiments on the host that this program runs on, with its real KVM and its real scheduler.
 
-use crate::describe;
 use crate::experiment::{self, Host};
-use crate::instrument::Clock;
+use crate::machine::describe;
+use crate::machine::instrument::Clock;
 use crate::protocol::Event;
 use crate::scenario::Scenario;
 use anyhow::{Context, Result, bail};

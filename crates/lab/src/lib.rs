@@ -2,26 +2,19 @@
 //! The lab: boots an emulated KVM host with a stock kernel, runs scenarios in it, and reports.
 //!
 //! Two halves talk over a serial line in lines of JSON ([`protocol`]):
-//! * outside, [`run`] resolves the kernel, packs an [`initramfs`] whose init is the current program, boots
-//!   [`qemu`] and collects what comes back;
-//! * inside, [`agent`] is that init: it measures the instrument, then runs the variants interleaved.
+//! * [`outside`] resolves the kernel, packs an initramfs whose init is the current program, boots QEMU and collects what
+//!   comes back;
+//! * [`inside`] is that init: it measures the instrument, then runs the variants interleaved.
+//!
+//! Both read [`scenario`]s. [`experiment`] measures, inside or on a real host ([`bench`]); [`machine`] is what the machine
+//! that measures is and does.
 
-pub mod agent;
 pub mod bench;
-pub mod describe;
 pub mod experiment;
-pub mod initramfs;
-pub mod instrument;
-mod packages;
-mod perf;
+pub mod inside;
+pub mod machine;
+pub mod outside;
 pub mod protocol;
-pub mod qemu;
-pub mod run;
 pub mod scenario;
-pub mod shape;
-pub mod soak;
-pub mod switches;
-pub mod task;
-pub mod trial;
 
 pub use scenario::Scenario;

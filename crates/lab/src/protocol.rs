@@ -11,6 +11,15 @@ pub const JOB_FILE: &str = "job.json";
 /// Where the agent finds kernel modules, named in load order.
 pub const MODULE_DIR: &str = "modules";
 
+/// Where a host finds the kernel of its Linux guests, in the initramfs.
+pub const INNER_KERNEL: &str = "linux/kernel";
+
+/// And their initramfs.
+pub const INNER_INITRAMFS: &str = "linux/initramfs";
+
+/// And their QEMU's firmware.
+pub const FIRMWARE_DIR: &str = "firmware";
+
 /// Serial port of the agent's events, as seen inside.
 pub const EVENT_PORT: &str = "/dev/ttyS1";
 
@@ -28,7 +37,7 @@ pub enum Task {
     /// Load, change, kill and upset the host scheduler while VMs come and go.
     Soak(Soak),
     /// Show that the guest scheduler does what it promises, with injected steal, on a machine of a
-    /// [`crate::shape::Shape`] by name.
+    /// [`crate::machine::shape::Shape`] by name.
     GuestCheck(String),
     /// Have `overbook report` or `evidence` look at VMs that contend.
     Observe(View),

@@ -18,6 +18,7 @@ use serde::{Deserialize, Serialize};
 pub use source::{Setting, Source};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 use thiserror::Error;
 pub use tunnel::{ChangeSpec, Does, GroupSpec, Halts, TaskSpec, TunnelSpec, names};
 
@@ -222,7 +223,7 @@ pub struct Variant {
     /// Scheduler features to set (`NEXT_BUDDY`) or clear (`NO_NEXT_BUDDY`) in debugfs.
     #[serde(default)]
     pub features: Vec<String>,
-    /// Switches of the kernel series, by name ([`crate::switches`]); the kernel that is booted must have them.
+    /// Switches of the kernel series, by name ([`crate::machine::switches`]); the kernel that is booted must have them.
     #[serde(default)]
     pub kernel: BTreeMap<String, u64>,
     /// CPUs that the kernel series prefers, chosen by hand (`0-1`): some of the machine's and not all.
@@ -429,6 +430,16 @@ impl Scenario {
     /// Programs of others' schedulers.
     pub fn rivals(&self) -> impl Iterator<Item = &str> {
         self.variants.iter().filter_map(|variant| Some(variant.scheduler.as_ref()?.first()?.as_str()))
+    }
+
+    /// How long guests run before they are measured, as the emulated host counts.
+    pub fn settle_time(&self) -> Duration {
+        Duration::from_secs_f64(self.measure.settle_seconds * self.host.dilation)
+    }
+
+    /// How long they are measured, as the emulated host counts.
+    pub fn window(&self) -> Duration {
+        Duration::from_secs_f64(self.measure.seconds * self.host.dilation)
     }
 
     /// How many instructions' time one of a Linux guest's takes: the dilation, as its work cannot be stretched otherwise.

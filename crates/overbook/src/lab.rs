@@ -12,12 +12,12 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use overbook_cli::output::{Stdout, note};
 use overbook_cli::values::number;
 use overbook_kernels::{Cache, Emulator, Kernel, Want};
+use overbook_lab::machine::shape::SHAPES;
+use overbook_lab::outside::qemu::Accel;
+use overbook_lab::outside::run::{self, Order};
+use overbook_lab::outside::trial;
 use overbook_lab::protocol::{Soak, Task, View};
-use overbook_lab::qemu::Accel;
-use overbook_lab::run::{self, Order};
 use overbook_lab::scenario::{Setting, Source};
-use overbook_lab::shape::SHAPES;
-use overbook_lab::trial;
 use overbook_observe::Snapshot;
 use overbook_observe::far::Far;
 use overbook_observe::snapshot::{beginnings, read_recording};
@@ -309,7 +309,7 @@ fn tell(
     writeln!(Stdout, "kernel {} ({}), {}", kernel.release, kernel.origin, accel.name())?;
     // The machine goes on where nobody reads.
     let mut said = Ok(());
-    overbook_lab::soak::run(task, seed, &kernel, &emulator, accel, &interrupted, &mut |text| {
+    overbook_lab::outside::soak::run(task, seed, &kernel, &emulator, accel, &interrupted, &mut |text| {
         if said.is_ok() {
             said = say(text);
         }

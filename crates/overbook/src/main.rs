@@ -79,8 +79,8 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    if overbook_lab::agent::is_init() {
-        overbook_lab::agent::main();
+    if overbook_lab::inside::is_init() {
+        overbook_lab::inside::main();
     }
     let outcome = run().and_then(|()| Ok(Stdout.flush()?));
     match outcome {

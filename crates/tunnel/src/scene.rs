@@ -7,7 +7,7 @@ use crate::world::{Change, Host, Kind, TaskSpec, World, kernel};
 use crate::{Pattern, VmSpec};
 use anyhow::{Context, Result, bail};
 use overbook_lab::Scenario;
-use overbook_lab::describe::parse_cpus;
+use overbook_lab::machine::describe::parse_cpus;
 use overbook_lab::scenario::{Cgroups, ChangeSpec, Does, Halts, Placement, Variant, Vm};
 use overbook_vmm::{LockKind, Pattern as Load, Storm};
 use std::collections::BTreeMap;

@@ -1,49 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The bound: how fast a VM could go if it never waited for a preempted sibling.
 
-use super::{Guest, Host, entitlements};
-use crate::scenario::{Scenario, Vm};
 use overbook_report::schema::{BoundPoint, Run, VmBound, VmResult};
 use overbook_report::stats::median;
-use overbook_vmm::{Load, Pattern};
-
-/// A VM that is measured alone.
-pub struct Spec<'a> {
-    vm: &'a Vm,
-    load: Load,
-}
 
 /// What the repetitions gave.
 #[derive(Default)]
 pub struct Points {
     rates: Vec<f64>,
     cpu_ns_per_unit: Vec<f64>,
-}
-
-impl<'a> Spec<'a> {
-    /// Alone, one vCPU per CPU.
-    pub fn guest(&self, host: &Host) -> Guest<'a> {
-        let cpus = host.cpus[..self.vm.vcpus as usize].to_vec();
-        let entitled_cpus = cpus.len() as f64;
-        Guest { name: "alone".into(), vm: self.vm, cpus, pinned: true, entitled_cpus }
-    }
-
-    fn is_of(&self, vm: &Vm) -> bool {
-        self.vm.vcpus == vm.vcpus && self.load == vm.load()
-    }
-}
-
-/// The different VMs of a scenario that fit on the host side by side with nobody else. A hostile guest has no
-/// bound: nothing that it does is work.
-pub fn distinct<'a>(scenario: &'a Scenario, host: &Host) -> Vec<Spec<'a>> {
-    let mut specs: Vec<Spec> = Vec::new();
-    for vm in &scenario.vms {
-        let fits = vm.vcpus as usize <= host.cpus.len() && vm.pattern != Pattern::Hostile;
-        if fits && !specs.iter().any(|spec| spec.is_of(vm)) {
-            specs.push(Spec { vm, load: vm.load() });
-        }
-    }
-    specs
 }
 
 impl Points {
@@ -86,15 +51,4 @@ impl Points {
 /// Time spent waiting, from the middle of each bucket.
 fn waited_ns(vcpu: &overbook_report::schema::VcpuResult) -> u64 {
     vcpu.wait.buckets.iter().map(|(upper, count)| upper * count - upper * count / 32).sum()
-}
-
-/// Combines points and shares into the bound of every VM.
-pub fn conclude(scenario: &Scenario, host: &Host, specs: &[Spec], points: &[Points]) -> Vec<VmBound> {
-    let shares = entitlements(scenario, host.cpus.len() as f64);
-    let mut bounds = Vec::new();
-    for ((name, vm), share_cpus) in scenario.each_vm().zip(shares) {
-        let found = specs.iter().zip(points).find(|(spec, _)| spec.is_of(vm));
-        bounds.extend(found.and_then(|(_, points)| points.bound(&name, vm.vcpus, share_cpus)));
-    }
-    bounds
 }

@@ -3,23 +3,24 @@
 
 mod qemu;
 
+use super::Workload;
 use super::bound::Points;
 use super::cgroup::{Groups, Member};
+use crate::machine::switches::Counts;
+use crate::machine::task::{self, TaskCounts, now_ns};
 use crate::protocol::{Event, GuestCount, GuestOrder};
 use crate::scenario::{Cgroups, LinuxSpec, Scenario, Variant};
-use crate::switches::Counts;
-use crate::task::{self, TaskCounts, now_ns};
 use anyhow::Result;
 use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmBound, VmResult};
 use qemu::LinuxVm;
 use std::ops::Range;
 use std::thread::sleep;
-use std::time::Duration;
 
 /// The guests of a boot: starting them takes minutes, so all runs share them.
-pub struct Fleet {
+pub(super) struct Fleet<'a> {
     vms: Vec<LinuxVm>,
-    spec: LinuxSpec,
+    spec: &'a LinuxSpec,
+    scenario: &'a Scenario,
     entitled_cpus: Vec<f64>,
     /// See [`Scenario::guest_weight`].
     guest_weight: u32,
@@ -34,17 +35,17 @@ struct Sample {
     context_switches: u64,
 }
 
-impl Fleet {
+impl<'a> Fleet<'a> {
     /// Boots the guests, their vCPUs on the CPUs that they share and all else on the others.
     ///
     /// # Errors
     /// A guest does not come up; the message has its last words.
-    pub fn start(
-        spec: &LinuxSpec,
-        scenario: &Scenario,
+    pub(super) fn start(
+        spec: &'a LinuxSpec,
+        scenario: &'a Scenario,
         cpus: &[u32],
         say: &mut dyn FnMut(Event) -> Result<()>,
-    ) -> Result<Fleet> {
+    ) -> Result<Fleet<'a>> {
         let (shared, others) = cpus.split_at(spec.cpus as usize);
         let members: Vec<Member> = spec
             .vcpus()
@@ -69,7 +70,7 @@ impl Fleet {
             Cgroups::PerVm | Cgroups::PerVcpu => 1.0 / f64::from(spec.guests),
         };
         let entitled_cpus = members.iter().map(|member| f64::from(spec.cpus) * part(member)).collect();
-        let mut fleet = Fleet { vms, spec: spec.clone(), entitled_cpus, guest_weight };
+        let mut fleet = Fleet { vms, spec, scenario, entitled_cpus, guest_weight };
         for vm in &mut fleet.vms {
             vm.ready()?;
             say(Event::Log(format!("{} is up", vm.name)))?;
@@ -77,56 +78,20 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// One run: the guests that take part are scheduled by `overbook guest`, all work, and a window is measured.
-    ///
-    /// # Errors
-    /// A guest stops or does not answer, or a scheduler does not load in it.
-    pub fn run_once(&mut self, scenario: &Scenario, variant: &Variant) -> Result<Run> {
-        let cooperate = match &variant.guest {
-            Some(_) => variant.cooperate.unwrap_or(self.spec.guests) as usize,
-            None => 0,
-        };
-        let arguments = variant.guest.clone().unwrap_or_default();
-        order(&mut self.vms[..cooperate], &GuestOrder::Attach(arguments))?;
-        let before = Counts::of_vms();
-        let mut run = self.measure(scenario, 0..self.vms.len())?;
-        run.extra.extend(Counts::of_vms().since(&before));
-        order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
-        Ok(run)
-    }
-
-    /// What a guest does while the others rest.
-    ///
-    /// # Errors
-    /// As [`Fleet::run_once`].
-    pub fn alone(&mut self, scenario: &Scenario, nth: usize) -> Result<VmResult> {
-        Ok(self.measure(scenario, nth..nth + 1)?.vms.swap_remove(nth))
-    }
-
     /// Places of guests no two of which are alike.
-    pub fn distinct(&self) -> Vec<usize> {
+    fn distinct(&self) -> Vec<usize> {
         let vcpus = self.spec.vcpus();
         (0..vcpus.len()).filter(|nth| !vcpus[..*nth].contains(&vcpus[*nth])).collect()
     }
 
-    /// The bound of every guest, from what those of [`Fleet::distinct`] did alone.
-    pub fn bounds(&self, points: &[Points]) -> Vec<VmBound> {
-        let (vcpus, distinct) = (self.spec.vcpus(), self.distinct());
-        let of = |nth: usize| {
-            let like = distinct.iter().position(|like| vcpus[*like] == vcpus[nth])?;
-            points.get(like)?.bound(&self.vms[nth].name, vcpus[nth], self.entitled_cpus[nth])
-        };
-        (0..self.vms.len()).filter_map(of).collect()
-    }
-
     /// These guests work, and a window is measured.
-    fn measure(&mut self, scenario: &Scenario, who: Range<usize>) -> Result<Run> {
+    fn measure(&mut self, who: Range<usize>) -> Result<Run> {
         order(&mut self.vms[who.clone()], &GuestOrder::Work)?;
         // The controller should not wait behind QEMU's other threads.
         let _ = task::set_policy(libc::SCHED_FIFO, 1);
-        sleep(Duration::from_secs_f64(scenario.measure.settle_seconds * scenario.host.dilation));
+        sleep(self.scenario.settle_time());
         let before = self.sample()?;
-        sleep(Duration::from_secs_f64(scenario.measure.seconds * scenario.host.dilation));
+        sleep(self.scenario.window());
         let after = self.sample()?;
         let _ = task::set_policy(libc::SCHED_OTHER, 0);
         order(&mut self.vms[who], &GuestOrder::Rest)?;
@@ -180,6 +145,44 @@ impl Fleet {
             });
         }
         run
+    }
+}
+
+impl Workload for Fleet<'_> {
+    /// The guests that take part follow by `overbook guest`, all work, and a window is measured.
+    fn run_once(&mut self, variant: &Variant, _: u64, attach: &mut dyn FnMut() -> Result<()>) -> Result<Run> {
+        attach()?;
+        let cooperate = match &variant.guest {
+            Some(_) => variant.cooperate.unwrap_or(self.spec.guests) as usize,
+            None => 0,
+        };
+        let arguments = variant.guest.clone().unwrap_or_default();
+        order(&mut self.vms[..cooperate], &GuestOrder::Attach(arguments))?;
+        let before = Counts::of_vms();
+        let mut run = self.measure(0..self.vms.len())?;
+        run.extra.extend(Counts::of_vms().since(&before));
+        order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
+        Ok(run)
+    }
+
+    fn nr_alone(&self) -> usize {
+        self.distinct().len()
+    }
+
+    /// What a guest does while the others rest.
+    fn run_alone(&mut self, nth: usize, _: &Variant, _: u64, points: &mut Points) -> Result<()> {
+        let nth = self.distinct()[nth];
+        points.add_guest(&self.measure(nth..nth + 1)?.vms[nth]);
+        Ok(())
+    }
+
+    fn bounds(&self, points: &[Points]) -> Vec<VmBound> {
+        let (vcpus, distinct) = (self.spec.vcpus(), self.distinct());
+        let of = |nth: usize| {
+            let like = distinct.iter().position(|like| vcpus[*like] == vcpus[nth])?;
+            points.get(like)?.bound(&self.vms[nth].name, vcpus[nth], self.entitled_cpus[nth])
+        };
+        (0..self.vms.len()).filter_map(of).collect()
     }
 }
 

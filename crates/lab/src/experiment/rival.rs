@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A sched_ext scheduler of others, loaded for the length of a run.
 
-use crate::describe::scheduler_state;
-use crate::task::now_ns;
+use crate::machine::describe::scheduler_state;
+use crate::machine::task::now_ns;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Scheduler knobs of a variant, set for the length of a run and put back after it.
 
+use crate::machine::switches::SWITCHES;
 use crate::scenario::Variant;
-use crate::switches::SWITCHES;
 use anyhow::{Context, Result};
 use std::fs;
 

@@ -2,8 +2,8 @@
 //! What makes a scenario wrong, and where in its file that stands.
 
 use super::{Cgroups, Placement, Scenario, Variant, Vm};
-use crate::describe::parse_cpus;
-use crate::switches::{self, SWITCHES};
+use crate::machine::describe::parse_cpus;
+use crate::machine::switches::{self, SWITCHES};
 use overbook_vmm::Pattern;
 
 impl Scenario {

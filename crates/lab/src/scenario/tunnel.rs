@@ -4,7 +4,7 @@
 
 use super::check::{Key, Mistake, check_name, mistake, prefixed, prefixed_table, range};
 use super::{Scenario, Vm};
-use crate::describe::parse_cpus;
+use crate::machine::describe::parse_cpus;
 use overbook_vmm::Pattern;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

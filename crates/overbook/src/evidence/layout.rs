@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How the VMs of this host are laid out, in classes: names of groups stay here.
 
-use overbook_lab::describe::parse_cpus;
+use overbook_lab::machine::describe::parse_cpus;
 use overbook_observe::vms::Threads;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,7 +2,7 @@
 //! What machine this is, without a word that is its own: only files of known content are read, and of free texts only
 //! known words are kept.
 
-use overbook_lab::describe::parse_cpus;
+use overbook_lab::machine::describe::parse_cpus;
 use overbook_vmm::kvm::Kvm;
 use serde::Serialize;
 use std::collections::BTreeMap;

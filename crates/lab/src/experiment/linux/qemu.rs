@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One Linux guest: a QEMU inside the host, and the serial line to the agent in it.
 
-use crate::initramfs::{FIRMWARE_DIR, INNER_INITRAMFS, INNER_KERNEL};
-use crate::protocol::{GuestAnswer, GuestCount, GuestOrder};
+use crate::machine::task::now_ns;
+use crate::protocol::{FIRMWARE_DIR, GuestAnswer, GuestCount, GuestOrder, INNER_INITRAMFS, INNER_KERNEL};
 use crate::scenario::{LinuxSpec, Paravirtual};
-use crate::task::now_ns;
 use anyhow::{Context, Result, bail};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;

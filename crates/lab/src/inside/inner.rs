@@ -3,10 +3,10 @@
 //! when told so.
 
 use super::stretched::{self, Publisher};
-use crate::describe;
 use crate::experiment::scheduler::Scheduler;
+use crate::machine::describe;
+use crate::machine::task::{self, now_ns};
 use crate::protocol::{GuestAnswer, GuestCount, GuestOrder, InnerGuest, PACKAGES_DIR};
-use crate::task::{self, now_ns};
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::mount::{MsFlags, mount};
 use std::ffi::CString;

@@ -5,10 +5,10 @@
 use super::cpusets::Group;
 use super::guest::{Guest, Injected, PATIENCE, Worker, load_patience, places, preferred, stats, wait};
 use super::kernel::complaints;
-use crate::describe::{online_cpus, parse_cpus, scheduler_state};
+use crate::machine::describe::{online_cpus, parse_cpus, scheduler_state};
+use crate::machine::shape::Shape;
+use crate::machine::task;
 use crate::protocol::Event;
-use crate::shape::Shape;
-use crate::task;
 use anyhow::{Context, Result, bail, ensure};
 use std::collections::BTreeSet;
 use std::fs;

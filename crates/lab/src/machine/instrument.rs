@@ -5,7 +5,7 @@
 //! that waiting speeds up those who work; and the CPUs do not run side by side but take turns, so that
 //! whatever crosses CPUs waits for turns. Both are measured at every boot, with the limits beside them.
 
-use crate::task::{self, now_ns};
+use crate::machine::task::{self, now_ns};
 use anyhow::Result;
 use overbook_report::schema::{Instrument, TurnRow};
 use overbook_vmm::{GuestMemory, Load, Pattern, Storm, VmConfig, VmProcess};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The host model (bpf/thief.bpf.c), and the `/proc/stat` that its guest sees.
 
-use crate::perf::{self, Attributes};
+use super::perf::{self, Attributes};
+use crate::machine::task;
 use crate::scenario::{GuestSpec, HostShare};
-use crate::task;
 use anyhow::{Context, Result};
 use libbpf_rs::skel::{OpenSkel, SkelBuilder};
 use libbpf_rs::{Link, OpenObject};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How long a guest takes to find its size when load appears, and to take its CPUs back when it vanishes.
 
-use crate::describe;
+use crate::machine::describe;
 use anyhow::{Result, anyhow};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario from file to report: the outer half of the lab.
 
-use crate::initramfs;
+use crate::outside::initramfs;
+use crate::outside::qemu::{self, Accel, Boot, Next, Running};
 use crate::protocol::{Event, Job, Task};
-use crate::qemu::{self, Accel, Boot, Next, Running};
 use crate::scenario::{Cgroups, Placement, Scenario, Source};
 use anyhow::{Context, Result, bail};
 use overbook_kernels::{Emulator, Kernel};

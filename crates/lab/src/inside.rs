@@ -12,12 +12,12 @@ mod soak;
 mod stretched;
 mod system;
 
-use crate::describe;
 use crate::experiment::{self, Host};
-use crate::instrument;
+use crate::machine::describe;
+use crate::machine::instrument;
+use crate::machine::shape::Shape;
+use crate::machine::task;
 use crate::protocol::{EVENT_PORT, Event, INNER_PORT, JOB_FILE, Job, Task};
-use crate::shape::Shape;
-use crate::task;
 use anyhow::{Context, Result};
 use serde::Serialize;
 use std::fs::File;
@@ -69,7 +69,7 @@ fn work(job: &Job, port: &mut Port) -> Result<()> {
     let trial = matches!(job.task, Task::Trial);
     let clock = instrument::Clock::calibrate()?;
     if trial {
-        return experiment::trial(&clock);
+        return experiment::micro::trial(&clock);
     }
     if let Task::Soak(order) = &job.task {
         return soak::run(order, job.seed, &clock, &mut |event| port.say(&event));

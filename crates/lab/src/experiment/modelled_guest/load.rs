@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What the guest's tasks do: ordinary threads of this program.
 
+use crate::machine::task;
 use crate::scenario::{GuestLoad, GuestSpec};
-use crate::task;
 use anyhow::Result;
 use std::fs;
 use std::io::{PipeReader, PipeWriter, Read, Write, pipe};

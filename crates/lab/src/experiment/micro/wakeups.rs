@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! An ordinary host task that sleeps most of the time: how late it runs after its wake-ups.
 
-use crate::task::now_ns;
+use crate::machine::task::now_ns;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ impl Sleeper {
         let seen = stop.clone();
         let thread = thread::spawn(move || {
             // Its parent is real-time.
-            let _ = crate::task::set_policy(libc::SCHED_OTHER, 0);
+            let _ = crate::machine::task::set_policy(libc::SCHED_OTHER, 0);
             let mut late = Vec::new();
             while !seen.load(Ordering::Relaxed) {
                 let length = SLEEP_NS + late.len() as u64 % 64 * STEP_NS;

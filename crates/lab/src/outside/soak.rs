@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The outer half of the soak and of the guest's check: boots a machine and relays what it says.
 
-use crate::initramfs;
+use crate::machine::shape::Shape;
+use crate::outside::initramfs;
+use crate::outside::qemu::{Accel, Boot, Next};
 use crate::protocol::{Event, Job, Task};
-use crate::qemu::{Accel, Boot, Next};
 use crate::scenario::Host;
-use crate::shape::Shape;
 use anyhow::{Context, Result, bail};
 use overbook_kernels::{Emulator, Kernel};
 use std::sync::atomic::AtomicBool;

@@ -2,7 +2,7 @@
 //! Counters at one moment, and what happened between two.
 
 use super::Guest;
-use crate::task::{self, TaskCounts, now_ns};
+use crate::machine::task::{self, TaskCounts, now_ns};
 use anyhow::{Result, bail};
 use overbook_probe::{Probe, VmCounts};
 use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmResult, WaitHistogram};

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which acceleration really works here: found by booting, as /dev/kvm may exist and run nothing.
 
-use crate::initramfs;
+use crate::outside::initramfs;
+use crate::outside::qemu::{Accel, Boot, Next, Running};
 use crate::protocol::{Event, Job, Task};
-use crate::qemu::{Accel, Boot, Next, Running};
 use crate::scenario::Host;
 use anyhow::Result;
 use overbook_kernels::emulator::PROGRAM;

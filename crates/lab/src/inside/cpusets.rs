@@ -3,7 +3,7 @@
 
 use super::guest::{Guest, Injected, PATIENCE, Worker, places, preferred, stats, wait};
 use super::kernel::complaints;
-use crate::describe::scheduler_state;
+use crate::machine::describe::scheduler_state;
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::time::Duration;

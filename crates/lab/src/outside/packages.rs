@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Programs and files of a tree of Debian packages, with the libraries that they need.
 
-use crate::initramfs::libraries;
+use crate::outside::initramfs::libraries;
 use anyhow::{Context, Result, bail};
 use std::fs::{self, File};
 use std::io::Read;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Packs the current program, its libraries, the kernel's modules and a job into an initramfs.
 
-use crate::packages::{MERGED, Packages};
-use crate::protocol::{InnerGuest, JOB_FILE, Job, MODULE_DIR, PACKAGES_DIR, Task};
+use crate::outside::packages::{MERGED, Packages};
+use crate::protocol::{
+    FIRMWARE_DIR, INNER_INITRAMFS, INNER_KERNEL, InnerGuest, JOB_FILE, Job, MODULE_DIR, PACKAGES_DIR, Task,
+};
 use crate::scenario::LinuxSpec;
 use anyhow::{Context, Result, bail};
 use cpio::newc;
@@ -18,13 +20,6 @@ const MODULES: [&str; 3] = ["kvm", "kvm_amd", "kvm_intel"];
 
 /// And those that connect a Linux guest to its port; the rest is built into Debian's kernels.
 const INNER_MODULES: [&str; 2] = ["virtio_mmio", "virtio_console"];
-
-/// Where a host finds the kernel and the initramfs of its Linux guests, and their QEMU's firmware.
-pub const INNER_KERNEL: &str = "linux/kernel";
-/// See [`INNER_KERNEL`].
-pub const INNER_INITRAMFS: &str = "linux/initramfs";
-/// See [`INNER_KERNEL`].
-pub const FIRMWARE_DIR: &str = "firmware";
 
 /// What QEMU's microvm reads, and where Debian has it.
 const FIRMWARE: [&str; 4] = ["bios-microvm.bin", "qboot.rom", "linuxboot_dma.bin", "pvh.bin"];

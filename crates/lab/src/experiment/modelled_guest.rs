@@ -2,15 +2,17 @@
 //! One run of a machine that is itself a guest.
 
 mod load;
+mod perf;
 mod settle;
 mod thief;
 
-use super::Host;
-use crate::scenario::{GuestSpec, Scenario};
-use crate::task::{self, now_ns};
+use super::bound::Points;
+use super::{Host, Workload};
+use crate::machine::task::{self, now_ns};
+use crate::scenario::{GuestSpec, Scenario, Variant};
 use anyhow::{Context, Result};
 use load::Tasks;
-use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmResult};
+use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmBound, VmResult};
 use settle::Watch;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,34 +27,59 @@ const STAT: &str = "/run/stat";
 const PUBLISH: Duration = Duration::from_millis(5);
 
 /// A variant's arguments, and where its steal times are.
-pub fn arguments(own: &[String]) -> Vec<String> {
+pub(crate) fn arguments(own: &[String]) -> Vec<String> {
     ["--steal-from", STAT].iter().map(ToString::to_string).chain(own.iter().cloned()).collect()
 }
 
-/// Takes CPUs away as the model says, runs the load, and measures a window.
-///
-/// # Errors
-/// The model does not load.
-pub fn run_once(
-    scenario: &Scenario,
-    spec: &GuestSpec,
-    host: &Host,
-    attach: &mut dyn FnMut() -> Result<()>,
-) -> Result<Run> {
-    let dilation = scenario.host.dilation;
-    let thief = Thief::start(spec, &host.cpus, dilation)?;
-    let stat = Path::new(STAT);
-    thief.publish(stat)?;
-    attach()?;
-    let stop = AtomicBool::new(false);
-    thread::scope(|scope| {
-        let publisher =
-            scope.spawn(|| thief::keep_publishing(&thief, stat, PUBLISH.mul_f64(dilation), &stop));
-        let outcome = measure(scenario, spec, host, &thief);
-        stop.store(true, Ordering::Relaxed);
-        publisher.join().ok().context("the steal times were not written on")??;
-        outcome
-    })
+/// This machine as a guest, whose host takes CPUs away.
+pub(super) struct ModelledGuest<'a> {
+    scenario: &'a Scenario,
+    spec: &'a GuestSpec,
+    host: &'a Host,
+}
+
+impl<'a> ModelledGuest<'a> {
+    /// Nothing is taken yet.
+    pub(super) fn new(scenario: &'a Scenario, spec: &'a GuestSpec, host: &'a Host) -> ModelledGuest<'a> {
+        ModelledGuest { scenario, spec, host }
+    }
+}
+
+impl Workload for ModelledGuest<'_> {
+    fn ours(&self, variant: &Variant) -> Option<Vec<String>> {
+        variant.guest.as_deref().map(arguments)
+    }
+
+    /// Takes CPUs away as the model says, runs the load, and measures a window.
+    fn run_once(&mut self, _: &Variant, _: u64, attach: &mut dyn FnMut() -> Result<()>) -> Result<Run> {
+        let dilation = self.scenario.host.dilation;
+        let thief = Thief::start(self.spec, &self.host.cpus, dilation)?;
+        let stat = Path::new(STAT);
+        thief.publish(stat)?;
+        attach()?;
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            let publisher =
+                scope.spawn(|| thief::keep_publishing(&thief, stat, PUBLISH.mul_f64(dilation), &stop));
+            let outcome = measure(self.scenario, self.spec, self.host, &thief);
+            stop.store(true, Ordering::Relaxed);
+            publisher.join().ok().context("the steal times were not written on")??;
+            outcome
+        })
+    }
+
+    /// A host that nobody else is on takes nothing: there is no bound to measure.
+    fn nr_alone(&self) -> usize {
+        0
+    }
+
+    fn run_alone(&mut self, _: usize, _: &Variant, _: u64, _: &mut Points) -> Result<()> {
+        Ok(())
+    }
+
+    fn bounds(&self, _: &[Points]) -> Vec<VmBound> {
+        Vec::new()
+    }
 }
 
 fn measure(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Thief) -> Result<Run> {
@@ -74,7 +101,7 @@ fn watch(scenario: &Scenario, host: &Host, run: impl FnOnce() -> Result<Run>) ->
         let began = Instant::now();
         let outcome = run();
         let ended = Instant::now();
-        let patience = Duration::from_secs_f64(scenario.measure.settle_seconds * dilation);
+        let patience = scenario.settle_time();
         let returned = settle::until_all_cpus(host.cpus.len(), patience);
         let changes = watch.end()?;
         let mut run = outcome?;
@@ -93,9 +120,9 @@ fn watch(scenario: &Scenario, host: &Host, run: impl FnOnce() -> Result<Run>) ->
 fn measure_window(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Thief) -> Result<Run> {
     let dilation = scenario.host.dilation;
     let tasks = Tasks::start(spec, host.ns_per_turn, dilation)?;
-    sleep(Duration::from_secs_f64(scenario.measure.settle_seconds * dilation));
+    sleep(scenario.settle_time());
     let (start, before, done, switches) = (now_ns(), thief.given(), tasks.work(), task::context_switches());
-    sleep(Duration::from_secs_f64(scenario.measure.seconds * dilation));
+    sleep(scenario.window());
     let (end, after, all) = (now_ns(), thief.given(), tasks.work());
     let context_switches = task::context_switches() - switches;
     drop(tasks);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What machine this is, for the report.
 
-use crate::instrument::Clock;
+use crate::machine::instrument::Clock;
 use anyhow::Result;
 use overbook_report::schema::MachineInfo;
 use overbook_vmm::kvm::Kvm;

@@ -5,8 +5,8 @@
 
 use super::kernel::serves_statistics;
 use super::ready;
-use crate::describe::scheduler_state;
-use crate::instrument::Clock;
+use crate::machine::describe::scheduler_state;
+use crate::machine::instrument::Clock;
 use crate::protocol::{Event, View};
 use anyhow::{Context, Result, bail, ensure};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};

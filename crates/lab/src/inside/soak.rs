@@ -3,10 +3,10 @@
 //! away. Every VM must get on at any time, and the kernel must have no complaint.
 
 use super::kernel::{complaints, restarts, serves_statistics, set_online};
-use crate::describe::scheduler_state;
-use crate::instrument::Clock;
+use crate::machine::describe::scheduler_state;
+use crate::machine::instrument::Clock;
+use crate::machine::task::{self, now_ns};
 use crate::protocol::{Event, Soak};
-use crate::task::{self, now_ns};
 use anyhow::{Context, Result, bail};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
 use std::fs;

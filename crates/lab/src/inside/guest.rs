@@ -4,10 +4,10 @@
 
 use super::kernel::{complaints, restarts, set_online};
 use super::{cpusets, packing};
-use crate::describe::{self, PREFERRED, online_cpus, scheduler_state};
+use crate::machine::describe::{self, PREFERRED, online_cpus, scheduler_state};
+use crate::machine::shape::{SHAPES, Shape};
+use crate::machine::task::{self, now_ns};
 use crate::protocol::Event;
-use crate::shape::{SHAPES, Shape};
-use crate::task::{self, now_ns};
 use anyhow::{Context, Result, bail, ensure};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::{Signal, kill};

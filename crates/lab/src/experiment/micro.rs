@@ -1,0 +1,258 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Micro-guests: VMs of our own, started anew for every run.
+
+mod sample;
+mod wakeups;
+
+use super::bound::Points;
+use super::{Host, Workload, cgroup};
+use crate::machine::instrument::Clock;
+use crate::machine::switches::Counts;
+use crate::machine::task::{self, now_ns};
+use crate::scenario::{Cgroups, Placement, Scenario, Variant, Vm};
+use anyhow::{Context, Result, bail};
+use overbook_report::schema::{Run, VmBound};
+use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
+use sample::Sample;
+use std::thread::sleep;
+use std::time::Duration;
+
+/// One VM of a run.
+struct Guest<'a> {
+    name: String,
+    vm: &'a Vm,
+    cpus: Vec<u32>,
+    /// vCPU i on the i-th of `cpus` only.
+    pinned: bool,
+    entitled_cpus: f64,
+}
+
+/// The VMs of a scenario.
+pub(super) struct MicroGuests<'a> {
+    scenario: &'a Scenario,
+    host: &'a Host,
+    /// The different ones that fit on the host side by side with nobody else.
+    distinct: Vec<&'a Vm>,
+}
+
+impl<'a> MicroGuests<'a> {
+    /// Nothing runs yet.
+    pub(super) fn new(scenario: &'a Scenario, host: &'a Host) -> MicroGuests<'a> {
+        let mut distinct: Vec<&Vm> = Vec::new();
+        for vm in &scenario.vms {
+            // A hostile guest has no bound: nothing that it does is work.
+            let fits = vm.vcpus as usize <= host.cpus.len() && vm.pattern != Pattern::Hostile;
+            if fits && !distinct.iter().any(|like| is_like(like, vm)) {
+                distinct.push(vm);
+            }
+        }
+        MicroGuests { scenario, host, distinct }
+    }
+}
+
+impl Workload for MicroGuests<'_> {
+    fn run_once(
+        &mut self,
+        variant: &Variant,
+        seed: u64,
+        attach: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Run> {
+        attach()?;
+        run_once(self.scenario, variant, &guests(self.scenario, self.host), seed, self.host)
+    }
+
+    fn nr_alone(&self) -> usize {
+        self.distinct.len()
+    }
+
+    /// One vCPU per CPU.
+    fn run_alone(&mut self, nth: usize, baseline: &Variant, seed: u64, points: &mut Points) -> Result<()> {
+        let vm = self.distinct[nth];
+        let cpus = self.host.cpus[..vm.vcpus as usize].to_vec();
+        let entitled_cpus = cpus.len() as f64;
+        let alone = Guest { name: "alone".into(), vm, cpus, pinned: true, entitled_cpus };
+        points.add(&run_once(self.scenario, baseline, &[alone], seed, self.host)?);
+        Ok(())
+    }
+
+    fn bounds(&self, points: &[Points]) -> Vec<VmBound> {
+        let shares = entitlements(self.scenario, self.host.cpus.len() as f64);
+        let mut bounds = Vec::new();
+        for ((name, vm), share_cpus) in self.scenario.each_vm().zip(shares) {
+            let found = self.distinct.iter().zip(points).find(|(like, _)| is_like(like, vm));
+            bounds.extend(found.and_then(|(_, points)| points.bound(&name, vm.vcpus, share_cpus)));
+        }
+        bounds
+    }
+}
+
+fn is_like(one: &Vm, other: &Vm) -> bool {
+    one.vcpus == other.vcpus && one.load() == other.load()
+}
+
+/// Shows that KVM runs a guest that computes and one that spins and sends IPIs.
+///
+/// # Errors
+/// It does not; the message says how it failed.
+pub(crate) fn trial(clock: &Clock) -> Result<()> {
+    for pattern in [Pattern::Compute, Pattern::Ipi] {
+        let memory = GuestMemory::create(&Load::new(pattern), 2, 1, clock.ns_per_turn, 1.0)?;
+        let config = VmConfig { name: "trial".into(), vcpus: 2, ple: true, memory: memory.path() };
+        let mut vm = VmProcess::spawn(&config)?;
+        vm.go()?;
+        sleep(Duration::from_millis(200));
+        if let Some(why) = vm.stopped() {
+            bail!("a guest stopped: {why}");
+        }
+        let counters = memory.counters(0)?;
+        if counters.work == 0 {
+            bail!("a guest of pattern {} made no progress in 200 ms", pattern.name());
+        }
+    }
+    Ok(())
+}
+
+fn guests<'a>(scenario: &'a Scenario, host: &Host) -> Vec<Guest<'a>> {
+    let shares = entitlements(scenario, host.cpus.len() as f64);
+    let each = scenario.each_vm().zip(shares).enumerate();
+    each.map(|(nth, ((name, vm), entitled_cpus))| {
+        let places = scenario.cpus_of(nth as u32, vm);
+        let cpus = places.iter().map(|place| host.cpus[*place as usize % host.cpus.len()]).collect();
+        let pinned = scenario.layout.placement == Placement::Pinned;
+        Guest { name, vm, cpus, pinned, entitled_cpus }
+    })
+    .collect()
+}
+
+/// CPUs that each VM may claim when all want more than they get: by weight, but no more than it has vCPUs;
+/// what one cannot use is shared among the others. Pools are taken as they are.
+fn entitlements(scenario: &Scenario, cpus: f64) -> Vec<f64> {
+    let vms: Vec<&Vm> = scenario.each_vm().map(|(_, vm)| vm).collect();
+    let mut share = vec![0.0; vms.len()];
+    // In the root group every vCPU weighs the same; in a group of its own, every VM does.
+    let weight = |vm: &Vm| match scenario.layout.cgroups {
+        Cgroups::Flat => f64::from(vm.vcpus),
+        _ => f64::from(vm.weight.unwrap_or(100)),
+    };
+    let most = |vm: &Vm| match (scenario.layout.placement, scenario.layout.pool) {
+        (Placement::Pooled, Some(pool)) => f64::from(vm.vcpus.min(pool)),
+        _ => f64::from(vm.vcpus).min(cpus),
+    };
+    let mut open: Vec<usize> = (0..vms.len()).collect();
+    let mut left = cpus;
+    while !open.is_empty() {
+        let weights: f64 = open.iter().map(|i| weight(vms[*i])).sum();
+        let full: Vec<usize> =
+            open.iter().copied().filter(|i| left * weight(vms[*i]) / weights >= most(vms[*i])).collect();
+        if full.is_empty() {
+            for i in open {
+                share[i] = left * weight(vms[i]) / weights;
+            }
+            break;
+        }
+        for i in &full {
+            share[*i] = most(vms[*i]);
+            left -= share[*i];
+        }
+        open.retain(|i| !full.contains(i));
+    }
+    share
+}
+
+/// One run: start all VMs, let them settle, measure a window, end them.
+fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64, host: &Host) -> Result<Run> {
+    let mut memories = Vec::new();
+    let mut vms = Vec::new();
+    let member = |guest: &Guest| cgroup::Member {
+        name: guest.name.clone(),
+        vcpus: guest.vm.vcpus,
+        weight: guest.vm.weight,
+    };
+    let members: Vec<cgroup::Member> = guests.iter().map(member).collect();
+    let groups = cgroup::Groups::create(scenario.layout.cgroups, &members)?;
+    for (nth, guest) in guests.iter().enumerate() {
+        let vcpus = guest.vm.vcpus;
+        let seed = seed ^ (nth as u64) << 32;
+        let memory =
+            GuestMemory::create(&guest.vm.load(), vcpus, seed, host.ns_per_turn, scenario.host.dilation)?;
+        let config = VmConfig { name: guest.name.clone(), vcpus, ple: variant.ple, memory: memory.path() };
+        let vm = VmProcess::spawn(&config)?;
+        groups.adopt(nth, vm.pid(), &vm.tids)?;
+        for (i, tid) in vm.tids.iter().enumerate() {
+            let one = [guest.cpus[i % guest.cpus.len()]];
+            task::bind(*tid, if guest.pinned { &one } else { &guest.cpus })?;
+        }
+        memories.push(memory);
+        vms.push(vm);
+    }
+    for vm in &mut vms {
+        vm.go()?;
+    }
+    // The controller should not wait behind the vCPUs that it measures. Where it may not be real-time (no root),
+    // the window is longer than asked for, and rates are still right: each is over its own window.
+    let _ = task::set_policy(libc::SCHED_FIFO, 1);
+    wait_until_online(guests, &memories)?;
+    sleep(scenario.settle_time());
+    let sleeper = wakeups::Sleeper::start();
+    let before = Sample::take(&memories, &vms, host.probe.as_ref());
+    sleep(scenario.window());
+    let after = Sample::take(&memories, &vms, host.probe.as_ref());
+    let _ = task::set_policy(libc::SCHED_OTHER, 0);
+
+    let mut run = match (before, after) {
+        (Ok(before), Ok(after)) => sample::difference(guests, &vms, &before, &after),
+        (Err(e), _) | (_, Err(e)) => Run { error: Some(format!("{e:#}")), ..Run::default() },
+    };
+    for (vm, guest) in vms.iter_mut().zip(guests) {
+        if let Some(why) = vm.stopped() {
+            run.error = Some(format!("{}: {why}", guest.name));
+        }
+    }
+    run.extra.extend(sleeper.finish());
+    run.extra.extend(Counts::of_vms().since(&Counts::default()));
+    vms.iter_mut().for_each(VmProcess::end);
+    drop(vms);
+    groups.remove().context("a VM's cgroup could not be removed")?;
+    Ok(run)
+}
+
+/// Guests start by waiting, with PAUSE, until all their vCPUs are up; none of that belongs to a measurement.
+fn wait_until_online(guests: &[Guest], memories: &[GuestMemory]) -> Result<()> {
+    const PATIENCE_NS: u64 = 60_000_000_000;
+    let start = now_ns();
+    for (guest, memory) in guests.iter().zip(memories) {
+        while memory.online()? < guest.vm.vcpus {
+            if now_ns() - start > PATIENCE_NS {
+                bail!("{}: not all vCPUs came up within a minute", guest.name);
+            }
+            sleep(Duration::from_millis(1));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn shares(text: &str) -> Vec<f64> {
+        let scenario = Scenario::parse(&format!("title = \"t\"\n{text}"), Path::new("x")).unwrap();
+        entitlements(&scenario, 4.0)
+    }
+
+    #[test]
+    fn shares_follow_weights_and_stop_at_the_vcpus() {
+        let lock = |vcpus, rest: &str| format!("[[vm]]\nvcpus = {vcpus}\npattern = \"lock\"\n{rest}\n");
+        let two = format!("{}{}", lock(4, ""), lock(4, ""));
+        assert_eq!(shares(&two), [2.0, 2.0]);
+        let unequal = format!("{}{}", lock(6, ""), lock(2, ""));
+        assert_eq!(shares(&unequal), [3.0, 1.0]);
+        let small = format!("{}{}", lock(1, ""), lock(4, ""));
+        assert_eq!(shares(&small), [0.8, 3.2]);
+        let grouped = |body: &str| shares(&format!("[layout]\ncgroups = \"per-vm\"\n{body}"));
+        assert_eq!(grouped(&small), [1.0, 3.0]);
+        let weighted = format!("{}{}", lock(4, "weight = 100"), lock(4, "weight = 300"));
+        assert_eq!(grouped(&weighted), [1.0, 3.0]);
+    }
+}
