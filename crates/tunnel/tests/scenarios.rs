@@ -64,7 +64,7 @@ fn the_lab_refuses_what_only_the_tunnel_runs() {
 
 #[test]
 fn the_tunnel_refuses_what_only_the_lab_runs() {
-    for (name, table) in [("linux-stress", "[linux]"), ("guest-quiet", "[guest]")] {
+    for (name, table) in [("linux-futex", "[linux]"), ("guest-quiet", "[guest]")] {
         let why = scene::read(&folder().join(format!("{name}.toml"))).unwrap_err().to_string();
         assert!(why.contains(table) && why.contains(".toml:") && why.contains("overbook lab run"), "{why}");
     }
