@@ -132,6 +132,7 @@ fn flatten(stats: &Value) -> BTreeMap<String, f64> {
     }
     for (name, program) in stats["programs"].as_object().into_iter().flatten() {
         let of = |key: &str| program[key].as_f64().unwrap_or(0.0);
+        counters.insert(format!("cost of {name}: instructions verified"), of("verified"));
         if of("runs") > 0.0 {
             counters.insert(format!("cost of {name}: runs"), of("runs"));
             counters.insert(format!("cost of {name}: ns per run"), of("run_ns") / of("runs"));

@@ -8,6 +8,7 @@ mod deb;
 mod fresh;
 mod kernel;
 mod ready;
+mod verifier;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -85,6 +86,7 @@ fn smoke(series: &str) -> Report {
     }
     assert!(report.runs.iter().all(|run| run.context_switches > 0));
     assert_eq!(report.bounds.len(), 7, "all but the hostile VM have a bound");
+    verifier::compare(&report);
     report
 }
 
