@@ -20,7 +20,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use thiserror::Error;
-pub use tunnel::{ChangeSpec, Does, GroupSpec, Halts, TaskSpec, TunnelSpec, names};
+pub use tunnel::{ChangeSpec, Does, GroupSpec, HALT_US, Halts, TaskSpec, TunnelSpec, names};
 
 /// A scenario that cannot be run.
 #[derive(Debug, Error)]
@@ -199,9 +199,9 @@ pub struct Vm {
     pub group: Option<String>,
     /// In the tunnel: CPUs that the vCPUs may use, instead of the layout's.
     pub cpus: Option<String>,
-    /// In the tunnel: vCPUs that compute halt in between.
+    /// vCPUs that compute halt in between; until a message comes only in the tunnel.
     pub halts: Option<Halts>,
-    /// In the tunnel: mean time of a halt that a timer ends.
+    /// Mean time of a halt that a timer ends; [`HALT_US`] if absent.
     pub halt_us: Option<f64>,
     /// In the tunnel: ends of interrupts are written to memory, unseen by KVM.
     #[serde(default)]
@@ -336,8 +336,10 @@ impl Vm {
             lock: self.lock.unwrap_or(base.lock),
             critical_us: self.critical_us.unwrap_or(base.critical_us),
             outside_us: self.outside_us.unwrap_or(base.outside_us),
-            // `halts` is the tunnel's.
-            halt_us: base.halt_us,
+            halt_us: match self.halts {
+                Some(Halts::Timer) => self.halt_us.unwrap_or(HALT_US),
+                _ => base.halt_us,
+            },
             targets: self.targets.unwrap_or(base.targets),
             storms: self.storms.clone().unwrap_or(base.storms),
             jitter_percent: self.jitter_percent.unwrap_or(base.jitter_percent),

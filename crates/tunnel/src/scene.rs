@@ -8,7 +8,7 @@ use crate::{Pattern, VmSpec};
 use anyhow::{Context, Result, bail};
 use overbook_lab::Scenario;
 use overbook_lab::machine::describe::parse_cpus;
-use overbook_lab::scenario::{Cgroups, ChangeSpec, Does, Halts, Placement, Variant, Vm};
+use overbook_lab::scenario::{Cgroups, ChangeSpec, Does, HALT_US, Halts, Placement, Variant, Vm};
 use overbook_vmm::{LockKind, Pattern as Load, Storm};
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -384,7 +384,7 @@ impl Builder<'_> {
         let spec = VmSpec {
             critical_ns: ns(load.critical_us * self.dilation),
             outside_ns: ns(load.outside_us * self.dilation),
-            halt_ns: ns(vm.halt_us.unwrap_or(1000.0) * self.dilation),
+            halt_ns: ns(vm.halt_us.unwrap_or(HALT_US) * self.dilation),
             jitter_percent: load.jitter_percent,
             cpus: (!all).then(|| places.clone()),
             group,

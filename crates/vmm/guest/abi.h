@@ -90,6 +90,10 @@ struct ob_params {
 	/* Halt between two pieces of computation, in ns; 0: none. Varies as outside work does. */
 	ob_u32 halt_ns;
 	ob_u64 seed;
+	/* Ticks of the TSC per ms; 0 if KVM does not tell. Written by the VMM, all else by who made
+	 * the memory. */
+	ob_u32 tsc_khz;
+	ob_u32 reserved;
 };
 
 struct ob_shared {

@@ -102,12 +102,18 @@ static void outside(struct ob_vcpu *me)
 	turns(varied(me, params->outside_turns));
 }
 
-/* Until the timer of this vCPU's LAPIC, which KVM has count nanoseconds. */
+/* Until the timer of this vCPU's LAPIC, which KVM has count nanoseconds. By how much too late it
+ * wakes up is a wait. */
 static void halt(struct ob_vcpu *me)
 {
+	ob_u64 ns = varied(me, params->halt_ns), start = rdtsc(), slept;
+	ob_u64 wanted = ns * params->tsc_khz / 1000000;
+
 	irq_disable();
-	wrmsr(MSR_X2APIC_TIMER_COUNT, varied(me, params->halt_ns));
+	wrmsr(MSR_X2APIC_TIMER_COUNT, ns);
 	enable_and_halt();
+	slept = rdtsc() - start;
+	record_wait(me, slept > wanted ? slept - wanted : 0);
 }
 
 static void lock_acquire(struct ob_vcpu *me)

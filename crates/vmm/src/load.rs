@@ -64,7 +64,8 @@ pub struct Load {
     pub critical_us: f64,
     /// Work between two operations.
     pub outside_us: f64,
-    /// Of `compute`: a vCPU halts for so long between two pieces of work, woken by its timer; 0: never. Up to a second.
+    /// Of `compute`: a vCPU halts for so long between two pieces of work, woken by its timer; 0: never. Up to a second. By
+    /// how much too late it wakes up is a wait. Varies as outside work does.
     pub halt_us: f64,
     /// Receivers of one shootdown; 0 = all siblings.
     pub targets: u32,
@@ -153,6 +154,14 @@ impl Load {
         }
     }
 
+    /// What tables call it: the pattern, and its times where vCPUs halt, as these make it another load.
+    pub fn label(&self) -> String {
+        match self.halt_us {
+            0.0 => self.pattern.name().into(),
+            halt_us => format!("{} ({} µs, then halts for {halt_us})", self.pattern.name(), self.outside_us),
+        }
+    }
+
     /// The guest's parameter block for `vcpus` vCPUs on a machine whose CPU takes `ns_per_turn` for one turn
     /// of a decrement-and-branch loop. `stretch` is the scenario's dilation.
     pub(crate) fn params(&self, vcpus: u32, seed: u64, ns_per_turn: f64, stretch: f64) -> abi::ob_params {
@@ -189,6 +198,8 @@ impl Load {
             jitter_percent: self.jitter_percent,
             halt_ns: (self.halt_us * stretch * 1000.0).round().min(1e9) as u32,
             seed,
+            tsc_khz: 0,
+            reserved: 0,
         }
     }
 }

@@ -98,6 +98,8 @@ pub fn build(memory: &GuestMemory, count: u32, ple: bool) -> Result<Machine> {
         vcpus.push(vcpu);
     }
     let tsc_khz = if vm.check_extension(Cap::GetTscKhz) { vcpus[0].get_tsc_khz().unwrap_or(0) } else { 0 };
+    let at = u64::from(abi::OB_PARAMS) + std::mem::offset_of!(abi::ob_params, tsc_khz) as u64;
+    memory.map_ref().write_obj(tsc_khz, GuestAddress(at))?;
     Ok(Machine { _vm: vm, vcpus, tsc_khz })
 }
 

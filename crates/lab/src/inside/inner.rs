@@ -13,6 +13,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -85,7 +86,7 @@ struct Cooperation {
 impl Cooperation {
     fn attach(&mut self, weight: u32, mut arguments: Vec<String>) -> Result<()> {
         if weight > 1 {
-            self.publisher = Some(Publisher::start(weight)?);
+            self.publisher = Some(Publisher::start(Path::new(stretched::PUBLISHED), weight)?);
             arguments.extend(["--steal-from", stretched::PUBLISHED].map(String::from));
         }
         self.scheduler.attach(&arguments, 1.0)

@@ -3,10 +3,14 @@
 //! host's time, so the guest takes it for as many times as long, and takes the running time for stolen too.
 
 use anyhow::{Context, Result};
+use nix::sys::stat::Mode;
+use nix::unistd::mkfifo;
 use procfs::{CpuTime, CurrentSI, KernelStats};
-use std::fmt::Write;
-use std::fs;
-use std::path::Path;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -15,8 +19,8 @@ use std::time::Duration;
 /// What stands in for `/proc/stat`.
 pub const PUBLISHED: &str = "/run/stat";
 
-/// How often it is written.
-const PUBLISH: Duration = Duration::from_millis(20);
+/// A reader has seen the end by then; one that comes earlier waits.
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// Times of a CPU since boot, in ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,8 +63,10 @@ pub fn now(weight: u32) -> Result<Vec<Ticks>> {
     Ok(stats.cpu_time.iter().map(|cpu| ticks(cpu, up, weight)).collect())
 }
 
-/// Writes them in the format of `/proc/stat` again and again, until it is dropped.
+/// Says them to whoever reads a file, in the format of `/proc/stat`, until it is dropped. Reading `/proc/stat` takes a
+/// guest far longer than it takes a host, so they are read when somebody asks, and not before.
 pub struct Publisher {
+    file: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
@@ -70,35 +76,38 @@ impl Publisher {
     ///
     /// # Errors
     /// There is no room for it.
-    pub fn start(weight: u32) -> Result<Publisher> {
-        publish(weight)?;
+    pub fn start(file: &Path, weight: u32) -> Result<Publisher> {
+        let _ = fs::remove_file(file);
+        mkfifo(file, Mode::S_IRUSR | Mode::S_IWUSR).context("cannot make the pipe of steal times")?;
         let stop = Arc::new(AtomicBool::new(false));
-        let stopped = stop.clone();
+        let (stopped, pipe) = (stop.clone(), file.to_path_buf());
         let thread = std::thread::spawn(move || {
-            while !stopped.load(Ordering::Relaxed) {
-                std::thread::sleep(PUBLISH);
-                if let Err(e) = publish(weight) {
+            // This waits for a reader.
+            while let Ok(mut pipe) = File::options().write(true).open(&pipe) {
+                if stopped.load(Ordering::Relaxed) {
+                    return;
+                }
+                let said = now(weight).and_then(|cpus| text(&cpus));
+                if let Err(e) = said.and_then(|text| Ok(pipe.write_all(text.as_bytes())?)) {
                     log::warn!("{e:#}");
                 }
+                drop(pipe);
+                std::thread::sleep(PAUSE);
             }
         });
-        Ok(Publisher { stop, thread: Some(thread) })
+        Ok(Publisher { file: file.into(), stop, thread: Some(thread) })
     }
 }
 
 impl Drop for Publisher {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
+        // A reader, as the thread waits for one.
+        let reader = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(&self.file);
         let _ = self.thread.take().map(JoinHandle::join);
+        drop(reader);
+        let _ = fs::remove_file(&self.file);
     }
-}
-
-fn publish(weight: u32) -> Result<()> {
-    let fresh = Path::new(PUBLISHED).with_extension("new");
-    // A reader must see a whole file.
-    fs::write(&fresh, text(&now(weight)?)?)
-        .and_then(|()| fs::rename(&fresh, PUBLISHED))
-        .context("cannot write steal times")
 }
 
 fn text(cpus: &[Ticks]) -> Result<String> {
@@ -126,5 +135,18 @@ mod tests {
         assert_eq!(text(&[stretched]).unwrap(), "cpu0 400 0 0 200 0 0 0 400 0 0\n");
         let plain = ticks(&stat.cpu_time[0], 1000, 1);
         assert_eq!(plain, Ticks { run: 7, idle: 200, steal: 6400 });
+    }
+
+    #[test]
+    fn whoever_reads_is_told_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("stat");
+        let publisher = Publisher::start(&file, 1).unwrap();
+        for _ in 0..3 {
+            let text = fs::read_to_string(&file).unwrap();
+            assert_eq!(text.matches("cpu0 ").count(), 1, "{text}");
+        }
+        drop(publisher);
+        assert!(!file.exists());
     }
 }

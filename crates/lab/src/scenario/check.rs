@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What makes a scenario wrong, and where in its file that stands.
 
-use super::{Cgroups, Placement, Scenario, Variant, Vm};
+use super::{Cgroups, Halts, Placement, Scenario, Variant, Vm};
 use crate::machine::describe::parse_cpus;
 use crate::machine::switches::{self, SWITCHES};
 use overbook_vmm::Pattern;
@@ -129,6 +129,11 @@ impl Scenario {
         only("lock", vm.lock.is_some(), &[Pattern::Lock])?;
         only("targets", vm.targets.is_some(), &[Pattern::Shootdown])?;
         only("storms", vm.storms.is_some(), &[Pattern::Hostile])?;
+        only("halts", vm.halts.is_some(), &[Pattern::Compute])?;
+        range(&["halt_us"], vm.halt_us.unwrap_or(1.0), 1.0, 1e6)?;
+        if vm.halt_us.is_some() && vm.halts != Some(Halts::Timer) {
+            return mistake(&["halt_us"], "`halt_us` goes with halts = \"timer\"".into());
+        }
         if let Some(weight) = vm.weight {
             range(&["weight"], weight, 1, 10_000)?;
             if self.layout.cgroups == Cgroups::Flat {

@@ -5,7 +5,6 @@
 use super::check::{Key, Mistake, check_name, mistake, prefixed, prefixed_table, range};
 use super::{Scenario, Vm};
 use crate::machine::describe::parse_cpus;
-use overbook_vmm::Pattern;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -125,6 +124,9 @@ pub struct ChangeSpec {
     pub end: bool,
 }
 
+/// For how long a vCPU halts that a timer wakes, µs, unless a VM says.
+pub const HALT_US: f64 = 1000.0;
+
 /// Why the vCPUs of a VM that computes halt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -190,13 +192,17 @@ impl Scenario {
             let keys = [
                 ("group", vm.group.is_some()),
                 ("cpus", vm.cpus.is_some()),
-                ("halts", vm.halts.is_some()),
-                ("halt_us", vm.halt_us.is_some()),
+                ("halts", vm.halts == Some(Halts::Message)),
                 ("pv_eoi", vm.pv_eoi),
                 ("begin_ms", vm.begin_ms > 0.0),
             ];
             if let Some((key, _)) = keys.iter().find(|(_, given)| *given) {
-                let what = format!("`{key}` is the wind tunnel's: add a [tunnel] table");
+                let what = match *key {
+                    "halts" => {
+                        "only the wind tunnel's vCPUs halt until a message comes: add a [tunnel] table".into()
+                    }
+                    key => format!("`{key}` is the wind tunnel's: add a [tunnel] table"),
+                };
                 return Err((prefixed("vm", i, vec![Key::Name(key)]), what));
             }
         }
@@ -259,14 +265,7 @@ impl Scenario {
     fn check_tunnel_vm(&self, vm: &Vm) -> Result<(), Mistake> {
         self.check_cpus(vm.cpus.as_ref())?;
         self.check_group_name("group", vm.group.as_ref())?;
-        range(&["halt_us"], vm.halt_us.unwrap_or(1.0), 1.0, 1e7)?;
         range(&["begin_ms"], vm.begin_ms, 0.0, 3.6e6)?;
-        if vm.halts.is_some() && vm.pattern != Pattern::Compute {
-            return mistake(&["halts"], "`halts` goes with pattern = \"compute\"".into());
-        }
-        if vm.halt_us.is_some() && vm.halts != Some(Halts::Timer) {
-            return mistake(&["halt_us"], "`halt_us` goes with halts = \"timer\"".into());
-        }
         Ok(())
     }
 

@@ -60,7 +60,7 @@ pub fn difference(guests: &[Guest], vms: &[VmProcess], before: &Sample, after: &
         run.migrations += vcpus.iter().map(|v| v.migrations).sum::<u64>();
         run.vms.push(VmResult {
             name: guest.name.clone(),
-            pattern: guest.vm.pattern.name().into(),
+            pattern: guest.vm.load().label(),
             unit: guest.vm.pattern.unit().into(),
             work,
             rate: work as f64 * 1e9 / window_ns as f64,
