@@ -83,8 +83,8 @@ static inline ovb_u32 ovb_entitled_cores(ovb_u32 cpus, ovb_u32 per_core, ovb_u32
  * tasks wait for each other's vCPUs, where the host would have had one. `packed`: it does so now,
  * and what it wants shows only up to what it has.
  *
- * Example: it could have 2 CPUs. With 1.9, it uses all of its vCPUs; with 2.3, it packs, and goes on
- * so until it wants less than 1.5. */
+ * Example: it could have 2 CPUs. With 1.9, it uses all of its vCPUs; with 2.3, it packs, and goes
+ * on so until it wants less than 1.5. */
 static inline int ovb_entitle_packs(ovb_u32 wants, ovb_u32 could, int packed)
 {
 	return packed ? wants >= could - could / 4 : wants > could + could / 8;
