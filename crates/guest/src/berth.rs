@@ -6,8 +6,7 @@ use crate::enforce::{Enforcement, Enforcer};
 use crate::options::Options;
 use crate::standby::StandBy;
 use anyhow::{Context, Result};
-use libbpf_rs::OpenObject;
-use overbook_scheduler::{Mode, Scheduler, preflight};
+use overbook_scheduler::{Mode, OpenObject, Scheduler};
 use std::mem::MaybeUninit;
 use std::path::Path;
 
@@ -23,6 +22,11 @@ impl<'a> Berth<'a> {
         Berth { object: Some(object), scheduler: None }
     }
 
+    /// Whether a scheduler would be loaded now.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.object.is_some()
+    }
+
     /// Who keeps tasks on preferred CPUs.
     ///
     /// # Errors
@@ -35,7 +39,6 @@ impl<'a> Berth<'a> {
             return Ok(Box::new(Cpusets::new(Path::new(cpusets::ROOT))?));
         }
         if let Some(object) = self.object.take() {
-            preflight::check(options.replace)?;
             self.scheduler = Some(Scheduler::load(Mode::Guest, &options.loading(), object)?);
         }
         let scheduler = self.scheduler.as_mut().context("the scheduler did not load")?;

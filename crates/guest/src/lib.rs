@@ -5,7 +5,7 @@
 //! * [`steal`]: what the guest got and what was stolen from it, from `/proc/stat` or from a recorded trace.
 //! * [`told`]: what the host says that it can give.
 //! * [`monitor`]: which CPUs to prefer; decides by `policy/steal.h`, `policy/entitle.h` and `policy/cores.h`.
-//! * [`run`]: keeps tasks on these, while there are others; tells everybody; serves statistics.
+//! * [`run`]: the command; `watch.rs` is its session, period by period, and `guest.rs` tells everybody what is preferred.
 //! * [`enforce`]: who keeps tasks there: [`cpusets`], or a sched_ext scheduler that stands by until it is needed.
 //! * [`settings`]: what changes while it runs.
 //! * [`native`]: the kernel's own governor, beside which ours does not run.

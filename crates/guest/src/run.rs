@@ -29,9 +29,6 @@ const COMMAND: &str = "overbook guest";
 /// Longest wait for another to clean up and end.
 const LEAVES: Duration = Duration::from_secs(30);
 
-/// Longest wait for an order of the lab, which ends it by closing stdin.
-const FOREVER: Duration = Duration::from_secs(1 << 30);
-
 /// `overbook guest`, until `stop` is raised or the kernel unloads the scheduler.
 ///
 /// # Errors
@@ -132,16 +129,13 @@ fn hold(options: &Options) -> Result<()> {
     let mut berth = Berth::new(&mut object);
     let orders = Orders::listen();
     writeln!(Stdout, "{{}}")?;
-    loop {
-        let arguments = match orders.next(FOREVER)? {
-            Order::Attach(arguments) => arguments,
-            Order::None => continue,
-            Order::End => return Ok(()),
-            Order::Detach => bail!("nothing is attached"),
-        };
+    while let Some(arguments) = orders.begin()? {
         let mut now = Bare::<Options>::options_of(&arguments)?;
         now.stretch = options.stretch;
         now.settings.check()?;
+        if now.enforce == Enforcement::SchedExt && berth.is_empty() {
+            preflight::check(false)?;
+        }
         let mut enforcer = berth.enforcer(&now)?;
         // Reading the machine takes an emulated CPU a second.
         let mut guest = Guest::new(&now)?;
@@ -151,4 +145,5 @@ fn hold(options: &Options) -> Result<()> {
         watch(&mut guest, &mut *enforcer, now.stats, now.stretch, &stop)?.report()?;
         writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
     }
+    Ok(())
 }

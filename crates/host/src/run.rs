@@ -92,13 +92,7 @@ fn hold(options: &Options) -> Result<()> {
     let mut scheduler = Scheduler::load(Mode::Host, &options.loading(), &mut object)?;
     let orders = Orders::listen();
     writeln!(Stdout, "{{}}")?;
-    loop {
-        let arguments = match orders.next(POLL)? {
-            Order::Attach(arguments) => arguments,
-            Order::None => continue,
-            Order::End => return Ok(()),
-            Order::Detach => bail!("nothing is attached"),
-        };
+    while let Some(arguments) = orders.begin()? {
         let now = Bare::<Options>::options_of(&arguments)?;
         scheduler.forget_end()?;
         let mut before = scheduler.stats()?;
@@ -119,6 +113,7 @@ fn hold(options: &Options) -> Result<()> {
         ending::report(&exit)?;
         writeln!(Stdout, "{}", serde_json::to_string(&stats.since(&before))?)?;
     }
+    Ok(())
 }
 
 fn monitor(seconds: f64, stop: &dyn Fn() -> bool) -> Result<()> {

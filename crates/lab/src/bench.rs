@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail};
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
 use overbook_probe::Probe;
-use overbook_report::schema::{Report, Run, SCHEMA, ScenarioInfo, VariantInfo};
+use overbook_report::schema::{Report, Run, SCHEMA, ScenarioInfo};
 use overbook_vmm::Pattern;
 use overbook_vmm::kvm::Kvm;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,11 +61,7 @@ pub fn run(
             text: String::new(),
         },
         machine: describe::machine("native", "", &clock)?,
-        variants: scenario
-            .variants
-            .iter()
-            .map(|v| VariantInfo { name: v.name.clone(), about: v.about.clone() })
-            .collect(),
+        variants: scenario.variant_infos(),
         ..Report::default()
     };
     let outcome = experiment::run(scenario, scenario.seed, &host, &mut |event| {

@@ -13,6 +13,7 @@ mod tunnel;
 use check::{Key, offset_of};
 pub use guest::{GuestLoad, GuestSpec, HostShare};
 pub use linux::{LinuxSpec, Paravirtual, Vcpus};
+use overbook_report::schema::VariantInfo;
 use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
 pub use source::{Setting, Source};
@@ -432,6 +433,12 @@ impl Scenario {
     /// Programs of others' schedulers.
     pub fn rivals(&self) -> impl Iterator<Item = &str> {
         self.variants.iter().filter_map(|variant| Some(variant.scheduler.as_ref()?.first()?.as_str()))
+    }
+
+    /// The variants, for a report.
+    pub fn variant_infos(&self) -> Vec<VariantInfo> {
+        let info = |v: &Variant| VariantInfo { name: v.name.clone(), about: v.about.clone() };
+        self.variants.iter().map(info).collect()
     }
 
     /// How long guests run before they are measured, as the emulated host counts.

@@ -52,5 +52,6 @@ mod intf {
     include!(concat!(env!("OUT_DIR"), "/bpf_intf.rs"));
 }
 
+pub use libbpf_rs::OpenObject;
 pub use scheduler::{Mode, Scheduler, enforces_limits, has_deadline_server};
 pub use tunables::{Loading, Tunables};

@@ -166,6 +166,19 @@ impl Orders {
         Orders(lines)
     }
 
+    /// Waits until the lab has somebody begin: the arguments; `None` if nothing comes any more.
+    ///
+    /// # Errors
+    /// The line is no such order.
+    pub fn begin(&self) -> Result<Option<Vec<String>>> {
+        match self.0.recv().map(|line| order(&line)) {
+            Ok(Ok(Order::Attach(arguments))) => Ok(Some(arguments)),
+            Ok(Ok(_)) => Err(anyhow!("nothing is attached")),
+            Ok(Err(why)) => Err(why),
+            Err(_) => Ok(None),
+        }
+    }
+
     /// The next one, waited for as long as this.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use crate::protocol::{Event, Job, Task};
 use crate::scenario::{Cgroups, Placement, Scenario, Source};
 use anyhow::{Context, Result, bail};
 use overbook_kernels::{Emulator, Kernel};
-use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo, VariantInfo};
+use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -103,11 +103,7 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
         schema: SCHEMA,
         overbook: order.build.into(),
         scenario: describe(order.source.name(), &scenario, text),
-        variants: scenario
-            .variants
-            .iter()
-            .map(|v| VariantInfo { name: v.name.clone(), about: v.about.clone() })
-            .collect(),
+        variants: scenario.variant_infos(),
         ..Report::default()
     };
     progress(0.0, &format!("booting {}", order.kernel.release));
