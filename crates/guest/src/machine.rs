@@ -2,10 +2,10 @@
 //! The guest's cores: SMT siblings together, with their nodes, and the one that housekeeping runs on.
 
 use crate::cpulist::{self, Cpus};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use overbook_policy::steal::Core;
 use overbook_scheduler::domains::cores;
-use scx_utils::Topology;
+use overbook_scheduler::topology;
 use std::fs;
 
 /// Where the kernel lists CPUs that were isolated at boot, and by cpusets.
@@ -29,7 +29,7 @@ impl Machine {
     /// # Errors
     /// The topology cannot be read.
     pub fn read() -> Result<Machine> {
-        let topology = Topology::new().context("cannot read the CPUs' topology from sysfs")?;
+        let topology = topology::read()?;
         let list = |file: &str| {
             let text = fs::read_to_string(file).unwrap_or_default();
             cpulist::parse(&text).unwrap_or_default()

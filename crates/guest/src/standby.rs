@@ -10,7 +10,6 @@ use overbook_scheduler::stats::HostStats;
 use overbook_scheduler::urgent::Urgent;
 use overbook_scheduler::{Scheduler, Tunables, ending, preflight};
 use scx_utils::UserExitInfo;
-use std::fs;
 
 /// A loaded scheduler that is attached while it is needed.
 pub struct StandBy<'s, 'a> {
@@ -19,21 +18,15 @@ pub struct StandBy<'s, 'a> {
     /// Periods in a row in which all CPUs have been preferred.
     idle: u32,
     attached: bool,
-    /// How often CPUs had come or gone when it was loaded, as the kernel counts.
-    hotplugs: String,
     /// All tasks of a guest ask for a whole turn. The monitor would wait behind all of them, and take two periods for one.
     /// (Weight would do too, but not beside EEVDF, which keeps other tasks away from the CPU of a heavy one.)
     urgent: Option<Urgent>,
 }
 
-fn hotplugs() -> String {
-    fs::read_to_string("/sys/kernel/sched_ext/hotplug_seq").unwrap_or_default()
-}
-
 impl<'s, 'a> StandBy<'s, 'a> {
     /// Takes a scheduler that is not attached.
     pub fn new(scheduler: &'s mut Scheduler<'a>, tunables: Tunables) -> StandBy<'s, 'a> {
-        StandBy { scheduler, tunables, idle: 0, attached: false, hotplugs: hotplugs(), urgent: None }
+        StandBy { scheduler, tunables, idle: 0, attached: false, urgent: None }
     }
 }
 
@@ -86,7 +79,7 @@ impl Enforcer for StandBy<'_, '_> {
 
     /// The kernel says so by unloading the scheduler only if it has the tasks.
     fn is_outdated(&self) -> bool {
-        !self.attached && hotplugs() != self.hotplugs
+        !self.attached && self.scheduler.is_of_other_cpus()
     }
 
     fn set_slice(&mut self, slice_us: u64) -> Result<()> {

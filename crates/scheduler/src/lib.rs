@@ -29,6 +29,7 @@ pub mod session;
 pub mod stats;
 pub mod times;
 pub mod told;
+pub mod topology;
 pub mod tunables;
 pub mod urgent;
 pub mod usage;

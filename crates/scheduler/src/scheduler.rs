@@ -8,13 +8,14 @@ use crate::domains::{CoreAt, cores, domains};
 use crate::intf;
 use crate::kvm::{self, Visibility};
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
+use crate::topology;
 use crate::tunables::{Loading, Tunables};
 use crate::urgent::urgently;
 use anyhow::{Context, Result};
 use libbpf_rs::{AsRawLibbpf, Link, OpenObject, ProgramInput, ProgramMut};
 use scx_utils::compat;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
-use scx_utils::{Topology, UserExitInfo, scx_ops_load, scx_ops_open, uei_exited};
+use scx_utils::{UserExitInfo, scx_ops_load, scx_ops_open, uei_exited};
 use std::fs;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -42,6 +43,8 @@ pub struct Scheduler<'a> {
     /// Factor of all times.
     stretch: f64,
     visible: Visibility,
+    /// How often CPUs had come or gone when it was opened.
+    hotplugs: u64,
     /// Whether there is what the probes on spins are put on.
     counts_spins: bool,
     counting: Option<Counting>,
@@ -59,10 +62,12 @@ impl<'a> Scheduler<'a> {
     ) -> Result<Scheduler<'a>> {
         scx_utils::try_set_rlimit_infinity();
         quiet();
-        let topology = Topology::new().context("cannot read the CPUs' topology from sysfs")?;
         let open_options = with_kconfig(loading.libbpf.clone()).into_bpf_open_opts();
         let mut skel = scx_ops_open!(BpfSkelBuilder::default(), object, overbook_ops, open_options)?;
         skel.struct_ops.overbook_ops_mut().exit_dump_len = loading.exit_dump_len;
+        let hotplugs = skel.struct_ops.overbook_ops().hotplug_seq;
+        // Only now: the kernel refuses a scheduler once CPUs have come or gone since it was opened.
+        let topology = topology::read()?;
         let rodata = skel.maps.rodata_data.as_mut().context("the scheduler's object has no settings")?;
         rodata.nr_cpus = *scx_utils::NR_CPU_IDS as u32;
         let cores: Vec<CoreAt> = cores(&topology)
@@ -137,6 +142,7 @@ impl<'a> Scheduler<'a> {
             tunables: Tunables::DEFAULT,
             stretch: loading.stretch,
             visible,
+            hotplugs,
             counts_spins,
             counting: None,
         })
@@ -283,10 +289,20 @@ impl<'a> Scheduler<'a> {
         Ok(())
     }
 
+    /// Whether CPUs have come or gone since it was loaded. The kernel says so by unloading it, but only if it is attached.
+    pub fn is_of_other_cpus(&self) -> bool {
+        hotplugs().is_some_and(|now| now != self.hotplugs)
+    }
+
     /// What programs read of kvm is settled when they are loaded; this one was loaded without it.
     pub fn outdated(&self) -> bool {
         self.visible == Visibility::NoKvm && Visibility::detect() != Visibility::NoKvm
     }
+}
+
+/// How often CPUs have come or gone, as sched_ext counts.
+fn hotplugs() -> Option<u64> {
+    fs::read_to_string("/sys/kernel/sched_ext/hotplug_seq").ok()?.trim().parse().ok()
 }
 
 /// Attaches a probe.
