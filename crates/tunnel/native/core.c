@@ -499,7 +499,7 @@ void tun_move_group(u32 cpu, u32 id, struct tun_group *to)
 	rq = lock_task(p);
 	running = change_begin(rq, p);
 	p->group = to;
-	OP(cgroup_move, MAY_REST, (s32)rq->id, &p->t, &from->cg, &to->cg);
+	OP(cgroup_move, MAY_UNLOCKED, (s32)rq->id, &p->t, &from->cg, &to->cg);
 	change_end(rq, p, running);
 	unlock_task(rq, p);
 }

@@ -52,8 +52,7 @@ u64 call(const char *name, void *program, u32 may, s32 rq, u64 a, u64 b, u64 c)
 	return (s64)result;
 }
 
-/* Whether the callback that runs may call a kfunc; says so as the kernel does, if not. */
-static bool allowed(u32 may, const char *kfunc)
+bool allowed(u32 may, const char *kfunc)
 {
 	tun_count_kfunc(kfunc);
 	point();
@@ -576,6 +575,13 @@ static bool dsq_move(struct tun_iter *iter, struct tun_task *p, u64 id, u64 flag
 	iter->flags &= ~(ITER_HAS_SLICE | ITER_HAS_VTIME);
 	if (to->local >= 0 && from != &rqs[to->local] && !can_run_on(p, &rqs[to->local], true))
 		to = &global_dsq;
+	/* The kernel's cursor stays where it is, also if the task only goes elsewhere in its queue.
+	 */
+	if (iter->at == p) {
+		iter->at = iter->flags & 1 ? p->next : p->prev;
+		if (!iter->at)
+			iter->flags &= ~ITER_BEGUN;
+	}
 	unlink(p);
 	if (to->local >= 0 && from != &rqs[to->local]) {
 		struct tun_rq *dest = &rqs[to->local];

@@ -133,6 +133,30 @@ u64 tun_boosts(u32 tgid, u32 id)
 	return 0;
 }
 
+/* IPIs of the last window that no end of an interrupt will answer any more: the sender waits for
+ * the receiver, and the receiver does not know. */
+u32 tun_lost_relations(void)
+{
+	u32 place, from, to, lost = 0;
+
+	for (place = 0; place < OVB_MAX_VMS && place < vms_used; place++) {
+		struct vm_ctx *vmc = bpf_map_lookup_elem(&vms, &place);
+
+		for (from = 0; vmc && vmc->at.alive && from < OVB_MAX_VCPUS; from++) {
+			struct vcpu_ctx *sender = vcpu_ctx(vmc, from);
+
+			if (!sender || scx_bpf_now() - sender->sent.at > window_ns)
+				continue;
+			for (to = 0; to < OVB_MAX_VCPUS; to++)
+				if (sender->sent.to[to / 32] >> (to & 31) & 1 &&
+				    vcpu_ctx(vmc, to) &&
+				    !(vcpu_ctx(vmc, to)->from[from / 64] >> (from & 63) & 1))
+					lost++;
+		}
+	}
+	return lost;
+}
+
 /* What the scheduler believes of a vCPU: 1 known, 2 in its VM's masks of queued ones, 4 queued, 8
  * counted as runnable; and from the 9th bit on, how many vCPUs its VM has. */
 u32 glue_marks(struct task_struct *p)

@@ -28,6 +28,13 @@ struct tun_group *tun_new_group(u32 cpu, struct tun_group *parent, u32 weight, u
 	return group;
 }
 
+/* A group without tasks is removed. */
+void tun_end_group(u32 cpu, struct tun_group *group)
+{
+	tun_set_cpu(cpu);
+	OP(cgroup_exit, MAY_UNLOCKED | MAY_SLEEP, -1, &group->cg, 0, 0);
+}
+
 void tun_set_group_weight(u32 cpu, struct tun_group *group, u32 weight)
 {
 	tun_set_cpu(cpu);
@@ -46,8 +53,9 @@ bool tun_set_bandwidth(u32 cpu, struct tun_group *group, u64 period_us, u64 quot
 
 struct cgroup *scx_bpf_task_cgroup___new(struct task_struct *p)
 {
-	tun_count_kfunc("scx_bpf_task_cgroup");
-	point();
+	if (!allowed(MAY_SELECT_CPU | MAY_ENQUEUE | MAY_DISPATCH | MAY_RELEASE | MAY_REST,
+		     "scx_bpf_task_cgroup"))
+		return NULL;
 	if ((u64)p != cx->subjects[0] && (u64)p != cx->subjects[1])
 		fault("sched_ext: called on a task not being operated on: %s[%d]", p->comm, p->pid);
 	cx->refs++;

@@ -71,6 +71,8 @@ extern bool interleave, counting;
 extern int LINUX_KERNEL_VERSION;
 
 void fault(const char *format, ...) __attribute__((format(printf, 1, 2)));
+/* Whether the callback that runs may call a kfunc; says so as the kernel does, if not. */
+bool allowed(u32 may, const char *kfunc);
 
 struct tun_dsq {
 	u64 id;

@@ -43,6 +43,7 @@ impl World {
                 self.groups[group].2 = weight;
                 self.enter(0, Op::GroupWeight(self.groups[group].0, weight));
             }
+            Change::EndGroup(group) => self.enter(0, Op::EndGroup(self.groups[group].0)),
             Change::Bandwidth(group, period, quota) => {
                 self.groups[group].3 =
                     if quota == u64::MAX { f64::INFINITY } else { quota as f64 / period as f64 };

@@ -151,6 +151,8 @@ impl TaskSpec {
 pub enum Change {
     /// `cpu.weight` of a group.
     GroupWeight(usize, u32),
+    /// A group goes; no task is in it.
+    EndGroup(usize),
     /// `cpu.max` of a group: period and quota in µs; `u64::MAX`: none.
     Bandwidth(usize, u64, u64),
     /// A task's affinity.

@@ -261,6 +261,7 @@ functions! {
     end_task(u32, u32);
     set_exiting(u32);
     new_group(u32, usize, u32, u64) -> usize;
+    end_group(u32, usize);
     set_group_weight(u32, usize, u32);
     set_bandwidth(u32, usize, u64, u64) -> bool;
     new_vm(u32) -> usize;
@@ -285,6 +286,7 @@ functions! {
     vm_counter(u32, u32) -> u64;
     marks(u32) -> u32;
     boosts(u32, u32) -> u64;
+    lost_relations() -> u32;
     prefer(u32);
     count(bool);
     costs(*mut *const RawCost) -> u32;
@@ -485,6 +487,12 @@ impl Model {
         GroupRef(unsafe { (self.functions.new_group)(cpu, parent.map_or(0, |group| group.0), weight, id) })
     }
 
+    /// Removes a group that no task is in.
+    pub fn end_group(&self, cpu: u32, group: GroupRef) {
+        // SAFETY: as in `pass!`.
+        unsafe { (self.functions.end_group)(cpu, group.0) }
+    }
+
     /// Changes `cpu.weight`.
     pub fn set_group_weight(&self, cpu: u32, group: GroupRef, weight: u32) {
         // SAFETY: as in `pass!`.
@@ -542,6 +550,8 @@ impl Model {
         wake(cpu: u32, task: u32);
         /// The periodic tick.
         tick(cpu: u32);
+        /// IPIs of the last window whose senders wait for receivers that do not know.
+        lost_relations() -> u32;
         /// What was put off until the runqueue's lock was released.
         deferred(cpu: u32);
         /// Does what a kick has asked for.

@@ -34,6 +34,7 @@ pub enum Op {
     Weight(u32, u32, u32),
     Group(u32, GroupRef),
     GroupWeight(GroupRef, u32),
+    EndGroup(GroupRef),
     Bandwidth(GroupRef, u64, u64),
     End(u32),
     Prefer,
@@ -60,6 +61,7 @@ impl Op {
             Op::Weight(..) => "nice",
             Op::Group(..) => "cgroup",
             Op::GroupWeight(..) => "cpu.weight",
+            Op::EndGroup(_) => "rmdir",
             Op::Bandwidth(..) => "cpu.max",
             Op::End(_) => "exit",
             Op::Prefer => "prefer",
@@ -88,6 +90,7 @@ impl Op {
             Op::Affinity(task, mask) => model.set_affinity(cpu, *task, mask),
             Op::Weight(task, weight, policy) => model.set_weight(cpu, *task, *weight, *policy),
             Op::Group(task, group) => model.move_group(cpu, *task, *group),
+            Op::EndGroup(group) => model.end_group(cpu, *group),
             Op::GroupWeight(group, weight) => model.set_group_weight(cpu, *group, *weight),
             Op::Bandwidth(group, period, quota) => {
                 model.set_bandwidth(cpu, *group, *period, *quota);

@@ -440,6 +440,11 @@ impl World {
         self.cpus[cpu as usize].curr != NONE
     }
 
+    /// IPIs of the last window whose senders wait for receivers that do not know.
+    pub fn lost_relations(&self) -> u32 {
+        self.model.lost_relations()
+    }
+
     /// Begins or ends the counting of costs.
     pub fn count_costs(&mut self, on: bool) {
         self.model.count(on);

@@ -262,7 +262,8 @@ __noinline int run_overdue(u64 dsq, u64 now)
 	struct task_struct *p;
 	u32 i = 0;
 
-	bpf_for_each (scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
+	/* Those who are parked stand in the order in which they came. */
+	bpf_for_each (scx_dsq, p, dsq, dsq == PARKED ? 0 : SCX_DSQ_ITER_REV) {
 		struct task_ctx *taskc = task_ctx(p);
 
 		if (++i > OVERDUE_SCAN)
@@ -377,21 +378,24 @@ static void unpark(void)
 		bpf_for (i, 0, UNPARK) {
 			struct task_struct *p = bpf_iter_scx_dsq_next(&it);
 			struct task_ctx *taskc;
-			s32 idle;
+			s32 cpu;
 
 			if (!p)
 				break;
 			taskc = task_ctx(p);
-			if (!taskc || is_throttled(taskc->node))
+			if (!taskc || is_throttled(taskc->node)) {
+				scx_bpf_dsq_move(&it, p, PARKED, 0);
 				continue;
+			}
 			vcpu_queued(taskc);
 			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
 			if (taskc->idle_class ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
 					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0))
 				continue;
-			idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
-			if (idle >= 0)
-				scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
+			cpu = limited() ? preferred_cpu(p, scx_bpf_task_cpu(p))
+					: scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+			if (cpu >= 0)
+				scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		}
 	}
 	bpf_iter_scx_dsq_destroy(&it);

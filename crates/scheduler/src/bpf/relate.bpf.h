@@ -96,7 +96,8 @@ int BPF_PROG(ipi_incomplete, u32 vcpu, u32 icrh, u32 icrl, u32 id, u32 index)
 	return 0;
 }
 
-/* So many of those who wait for an answer are told of it, of 64 each. */
+/* So many of those who wait for an answer are told of it, of 64 each; the others when it ends the
+ * next interrupt. */
 #define SENDERS 4
 
 /* A receiver has ended an interrupt: a sender waits no more, if this was the last. */
@@ -153,13 +154,13 @@ __noinline int interrupt_ended(void)
 	for (i = 0; i < MASK_WORDS; i++) {
 		u64 from = self->from[i];
 
-		if (!from)
-			continue;
-		__sync_fetch_and_and(&self->from[i], ~from);
 		bpf_for (j, 0, SENDERS) {
+			u32 sender = i * 64 + (u32)__builtin_ctzll(from);
+
 			if (!from)
 				break;
-			answer(taskc->vm, i * 64 + (u32)__builtin_ctzll(from), taskc->vcpu - 1);
+			mark(&self->from[i], sender, false);
+			answer(taskc->vm, sender, taskc->vcpu - 1);
 			from &= from - 1;
 		}
 	}

@@ -20,8 +20,6 @@ void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
 			return;
 		learn_task(p, taskc);
 	}
-	/* It may have moved to another group meanwhile. */
-	taskc->node = place_of_group(p);
 	taskc->generation = 0;
 	taskc->counted = taskc->weight;
 	find_tenant(taskc);

@@ -150,6 +150,26 @@ __noinline int recount_above(u32 place)
 	return 0;
 }
 
+/* Puts a node below another group, with what is counted of it. */
+__noinline int move_node(u32 place, u32 parent)
+{
+	struct node_ctx *node = node_at(place), *up;
+	u32 was;
+
+	if (!node || node->parent == parent)
+		return 0;
+	up = node_at(node->parent);
+	was = __sync_lock_test_and_set(&node->counted, 0);
+	if (up && was) {
+		__sync_fetch_and_sub(&up->active_weight, was);
+		if (__sync_fetch_and_sub(&up->nr_active, 1) == 1)
+			recount_above(node->parent);
+	}
+	node->parent = parent;
+	recount_above(place);
+	return 0;
+}
+
 /* Counts a task in a node, or no more. */
 __noinline int count_in(struct task_ctx *taskc __arg_nonnull, u32 place, u32 weight)
 {
@@ -226,21 +246,31 @@ static u32 place_of(struct cgroup *group)
 	return found ? *found : 0;
 }
 
-/* Place of the group that a task is in. */
-__noinline u32 place_of_group(struct task_struct *p __arg_trusted)
+/* Place that a group's tasks count at: its own, or that of the group above it at the last level. */
+static u32 place_in(struct cgroup *group)
 {
-	struct cgroup *group, *deep;
+	struct cgroup *last;
 	u32 place;
 
-	group = scx_bpf_task_cgroup(p);
-	if (group && group->level > MAX_DEPTH) {
-		deep = group;
-		group = bpf_cgroup_ancestor(deep, MAX_DEPTH);
-		bpf_cgroup_release(deep);
-	}
+	if (group->level <= MAX_DEPTH)
+		return place_of(group);
+	last = bpf_cgroup_ancestor(group, MAX_DEPTH);
+	if (!last)
+		return 0;
+	place = place_of(last);
+	bpf_cgroup_release(last);
+	return place;
+}
+
+/* The same of the group that a task is in. */
+__noinline u32 place_of_group(struct task_struct *p __arg_trusted)
+{
+	struct cgroup *group = scx_bpf_task_cgroup(p);
+	u32 place;
+
 	if (!group)
 		return 0;
-	place = place_of(group);
+	place = place_in(group);
 	bpf_cgroup_release(group);
 	return place;
 }

@@ -207,9 +207,7 @@ __noinline int settle_group(u32 vm, u32 group)
 	__sync_fetch_and_add(&generation, 1);
 	if (vmc->shares) {
 		/* Its node is there already, and is in the wrong place. */
-		node = node_at(vmc->node);
-		if (node)
-			node->parent = group;
+		move_node(vmc->node, group);
 		return 0;
 	}
 	node = node_at(vmc->node);
@@ -229,6 +227,65 @@ __noinline int settle_group(u32 vm, u32 group)
 	if (owner)
 		stand_alone(owner);
 	return 0;
+}
+
+/* The tenant of a VM is to be found anew: a vCPU is in another group, or the VM's group goes. */
+__noinline int forget_tenant(u32 vm)
+{
+	struct vm_ctx *vmc = vm_ctx(vm);
+	struct node_ctx *node;
+
+	if (!vmc)
+		return 0;
+	vmc->settled = 0;
+	if (vmc->shares) {
+		move_node(vmc->node, 0);
+	} else {
+		node = node_at(vmc->node);
+		if (node)
+			__sync_val_compare_and_swap(&node->vm, vm, 0);
+		vmc->node = 0;
+	}
+	__sync_fetch_and_add(&generation, 1);
+	return 0;
+}
+
+/* The tenants of all VMs of a process, or of a group, are to be found anew; 0: none of these. */
+__noinline int forget_tenants(u32 pid, u32 group)
+{
+	u32 place;
+
+	bpf_for (place, 0, vms_used) {
+		struct vm_ctx *vmc = vm_ctx(place + 1);
+
+		if (vmc && vmc->at.alive && vmc->settled &&
+		    ((pid && vmc->at.pid == pid) || (group && vmc->group == group)))
+			forget_tenant(place + 1);
+	}
+	return 0;
+}
+
+/* Place of the group of a process: that of its leader. */
+static u32 group_of_process(u32 pid, u32 otherwise)
+{
+	struct task_struct *leader = bpf_task_from_pid(pid);
+	struct task_ctx *leaderc;
+
+	if (!leader)
+		return otherwise;
+	leaderc = task_ctx(leader);
+	if (leaderc && leaderc->weight)
+		otherwise = leaderc->node;
+	bpf_task_release(leader);
+	return otherwise;
+}
+
+/* Finds the tenant of a VM, by the group of one of its vCPUs. */
+static void find_group(u32 vm, struct vm_ctx *vmc, u32 group)
+{
+	if (!vmc->settled)
+		settle_group(vm, group_of_process(vmc->at.pid, group));
+	settle_group(vm, group);
 }
 
 /* What a vCPU adds to the weight of its VM: that of its group below the VM's, or its own. */
@@ -274,8 +331,11 @@ __noinline int find_tenant(struct task_ctx *taskc __arg_nonnull)
 	vmc = taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
 	if (vmc) {
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
-		u32 weight = weight_in_vm(taskc, vmc);
+		u32 weight;
 
+		if (!vmc->settled)
+			find_group(taskc->vm, vmc, place);
+		weight = weight_in_vm(taskc, vmc);
 		if (vcpuc && vcpuc->weight != weight)
 			weigh_vcpu(vmc, vcpuc, weight);
 		tenant = vmc->node;
@@ -366,7 +426,7 @@ static void leave_vm(u32 vm, struct vm_ctx *vmc)
 	bpf_map_delete_elem(&vm_places, &kvm);
 	node = node_at(vmc->node);
 	if (node)
-		node->vm = 0;
+		__sync_val_compare_and_swap(&node->vm, vm, 0);
 	__sync_fetch_and_add(&generation, 1);
 	if (vmc->shares)
 		free_node(vmc->node);
@@ -386,21 +446,6 @@ static u32 take_vcpu(u32 vm, u32 id)
 	vcpuc->stats.id = id;
 	vcpuc->stats.alive = 1;
 	return place + 1;
-}
-
-/* Place of the group of a process, as it was when its leader last woke up. */
-static u32 group_of_process(u32 pid, u32 otherwise)
-{
-	struct task_struct *leader = bpf_task_from_pid(pid);
-	struct task_ctx *leaderc;
-
-	if (!leader)
-		return otherwise;
-	leaderc = task_ctx(leader);
-	if (leaderc && leaderc->weight)
-		otherwise = leaderc->node;
-	bpf_task_release(leader);
-	return otherwise;
 }
 
 /* Finds out whether a thread is a vCPU, and of which VM. */
@@ -441,9 +486,7 @@ __noinline int discover(u32 pid)
 	vcpuc->stats.pid = pid;
 	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
 	vmc->places[bounded(id, OVB_MAX_VCPUS)] = taskc->vcpu_place;
-	if (!vmc->settled)
-		settle_group(vm, group_of_process(p->tgid, taskc->node));
-	settle_group(vm, taskc->node);
+	find_group(vm, vmc, taskc->node);
 	vcpuc->weight = 0;
 	weigh_vcpu(vmc, vcpuc, weight_in_vm(taskc, vmc));
 	taskc->vcpu = id + 1;

@@ -167,7 +167,7 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 	vmc = vm_ctx(vm);
 	if (!prevc || !vmc)
 		return false;
-	if ((s64)(cpuc->until - scx_bpf_now()) < (s64)(slice_ns / 8) ||
+	if ((s64)(cpuc->until - scx_bpf_now()) < (s64)(slice_of(vm) / 8) ||
 	    (cpuc->found == ORDINARY &&
 	     ovb_vtime_before(cpuc->first_key + preempt_margin_ns, key_of(prevc))))
 		return false;
