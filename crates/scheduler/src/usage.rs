@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 /// What is known of a VM at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct VmUse {
-    /// In any unit that all have in common: what its virtual time ages by, inverted.
+    /// In any unit that all have in common: see [`weight_among_all`].
     pub weight: f64,
     /// CPUs that `cpu.max` allows it, if there is one.
     pub limit: Option<f64>,
@@ -34,8 +34,61 @@ impl VmUse {
     }
 }
 
+/// A tenant, or a group above it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    /// Its own weight.
+    pub weight: u64,
+    /// With which weight it is counted in the group above: 0 while nothing in it is active.
+    pub counted: u64,
+    /// Weights of all that is active in it.
+    pub members: u64,
+}
+
+/// What a tenant weighs among all that is active once it is active itself, by its levels upwards: what its group weighs,
+/// by its part of all that is active there. The scheduler's own rate (`tree.bpf.h`) says the same of a tenant that runs;
+/// that of one that sleeps is as old as its sleep.
+///
+/// Example: a VM of weight 100 sleeps, in a group of weight 300 where another of weight 100 runs. It weighs 150.
+pub fn weight_among_all(levels: &[Level]) -> f64 {
+    let top = levels.last().map_or(1.0, |top| top.weight as f64);
+    levels.windows(2).fold(top, |weight, pair| {
+        let [own, group] = pair else { return weight };
+        let all = group.members.saturating_sub(own.counted) + own.weight;
+        weight * own.weight as f64 / (all.max(1)) as f64
+    })
+}
+
 /// CPUs that a thread may run on; none if it has gone.
 fn cpus_of(tid: i32) -> Vec<usize> {
     let Ok(set) = sched_getaffinity(Pid::from_raw(tid)) else { return Vec::new() };
     (0..CpuSet::count().min(*scx_utils::NR_CPU_IDS)).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn level(weight: u64, counted: u64, members: u64) -> Level {
+        Level { weight, counted, members }
+    }
+
+    #[test]
+    fn a_tenant_weighs_as_if_it_were_active() {
+        // Awake, it is one of those that are counted; asleep, it comes beside them.
+        let awake = [level(100, 100, 0), level(300, 300, 200)];
+        let asleep = [level(100, 0, 0), level(300, 300, 100)];
+        assert_eq!(weight_among_all(&awake), 150.0);
+        assert_eq!(weight_among_all(&asleep), 150.0);
+        // A group that sleeps as a whole is its when it wakes up.
+        assert_eq!(weight_among_all(&[level(100, 0, 0), level(300, 0, 0)]), 300.0);
+    }
+
+    #[test]
+    fn groups_multiply_and_the_root_is_one() {
+        let nested = [level(100, 0, 0), level(50, 0, 100), level(200, 200, 150)];
+        assert_eq!(weight_among_all(&nested), 200.0 * 50.0 / 200.0 * 0.5);
+        assert_eq!(weight_among_all(&[level(70, 70, 0)]), 70.0);
+        assert_eq!(weight_among_all(&[]), 1.0);
+    }
 }

@@ -6,7 +6,7 @@ use crate::costs;
 use crate::intf;
 use crate::skeleton::types;
 use crate::stats::{ClassStats, HostStats, VcpuStats, VmStats, read};
-use crate::usage::VmUse;
+use crate::usage::{Level, VmUse, weight_among_all};
 use anyhow::{Context, Result};
 use libbpf_rs::{MapCore, MapFlags};
 use overbook_policy::class::Class;
@@ -130,20 +130,19 @@ impl Scheduler<'_> {
 
     /// What the tenant at a place weighs among all, and how many CPUs the limits down to it allow.
     fn due(&self, place: u32) -> Result<(f64, Option<f64>)> {
-        let (mut at, mut weight, mut limit) = (place, 1.0, None::<f64>);
+        let (mut at, mut levels, mut limit) = (place, Vec::new(), None::<f64>);
         while at != 0 {
             let Some(entry) = self.skel.maps.nodes.lookup(&at.to_ne_bytes(), MapFlags::ANY)? else { break };
             let node: types::node_ctx = read(&entry);
-            if at == place {
-                weight = 1.0 / ratio_of(node.time.rate).max(f64::MIN_POSITIVE);
-            }
+            let (weight, counted) = (u64::from(node.weight), u64::from(node.counted));
+            levels.push(Level { weight, counted, members: node.active_weight });
             if node.quota.quota != 0 && node.quota.period != 0 {
                 let cpus = node.quota.quota as f64 / node.quota.period as f64;
                 limit = Some(limit.map_or(cpus, |least| least.min(cpus)));
             }
             at = node.parent;
         }
-        Ok((weight, limit))
+        Ok((weight_among_all(&levels), limit))
     }
 
     /// VMs by process. Those that have ended are told of until their places in the table are needed.
@@ -195,11 +194,6 @@ fn entries<T: Copy>(map: &impl MapCore, used: u32) -> Result<Vec<(u32, T)>> {
         all.extend(entry.map(|entry| (place, read(&entry))));
     }
     Ok(all)
-}
-
-/// A rate of policy/weight.h as a number.
-fn ratio_of(rate: u64) -> f64 {
-    (rate >> 32) as f64 / f64::powi(2.0, (rate & 63) as i32)
 }
 
 fn words_of(row: &[u8]) -> Vec<u64> {
