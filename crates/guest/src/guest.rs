@@ -239,6 +239,8 @@ impl Guest {
         self.settings = settings;
         let done = enforcer.set_slice(self.settings.slice_us).and_then(|()| self.prefer(enforcer));
         if done.is_err() {
+            // What refused the change may refuse this too; the complaint is about the change.
+            let _ = enforcer.set_slice(before.slice_us);
             (self.settings, self.monitor) = (before, monitor);
         }
         done

@@ -24,6 +24,11 @@ impl Lock {
         Lock::of(Path::new(FILE), patience)
     }
 
+    /// Whether another has it, as far as this user can tell.
+    pub fn is_taken() -> bool {
+        Lock::of(Path::new(FILE), Duration::ZERO).is_err()
+    }
+
     fn of(path: &Path, patience: Duration) -> Result<Lock> {
         let problem = || format!("cannot lock {}", path.display());
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).with_context(problem)?;

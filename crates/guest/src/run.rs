@@ -10,7 +10,7 @@ use crate::native;
 use crate::options::Options;
 use crate::stats::GuestStats;
 use crate::trace;
-use crate::watch::{self, SET, watch};
+use crate::watch::{self, COMMAND, SET, watch};
 use anyhow::{Result, bail};
 use overbook_cli::Bare;
 use overbook_cli::output::Stdout;
@@ -22,12 +22,6 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// What starts this scheduler.
-const COMMAND: &str = "overbook guest";
-
-/// Longest wait for another to clean up and end.
-const LEAVES: Duration = Duration::from_secs(30);
 
 /// `overbook guest`, until `stop` is raised or the kernel unloads the scheduler.
 ///
@@ -56,9 +50,6 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         return status();
     }
     if options.clean_up {
-        if let Some(name) = preflight::loaded() {
-            bail!("scheduler {name} is running, and cleans up by itself when it ends: stop it instead");
-        }
         let _lock = Lock::take(Duration::ZERO)?;
         return keeper::clean_up();
     }
@@ -79,7 +70,8 @@ fn status() -> Result<()> {
 /// Has the guest follow until the end; begins again when CPUs come or go.
 fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
     match options.enforce {
-        Enforcement::SchedExt => preflight::check(options.replace)?,
+        // What is loaded may be a host's.
+        Enforcement::SchedExt => preflight::check(options.replace && Lock::is_taken())?,
         Enforcement::Cpuset => preflight::need_root("changing cpusets")?,
     }
     let alone = !options.replace && !options.dry_run;
@@ -96,8 +88,8 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
             return Ok(());
         }
         if lock.is_none() {
-            replace::take_over()?;
-            lock = Some(Lock::take(LEAVES)?);
+            replace::take_over(COMMAND, Lock::is_taken)?;
+            lock = Some(Lock::take(Duration::ZERO)?);
         }
         let guest = match &mut first {
             Some(guest) => guest,

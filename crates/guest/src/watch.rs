@@ -14,6 +14,9 @@ use scx_utils::UserExitInfo;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
+/// What starts it.
+pub(crate) const COMMAND: &str = "overbook guest";
+
 /// Argument of a client's request that changes the guest; a host's has another name.
 pub(crate) const SET: &str = "set-guest";
 
@@ -33,11 +36,7 @@ pub(crate) enum End {
 impl End {
     /// Whether to begin again.
     pub(crate) fn is_hotplug(&self) -> bool {
-        match self {
-            End::Asked => false,
-            End::Hotplug => true,
-            End::Unloaded(exit) => exit.should_restart(),
-        }
+        matches!(self, End::Hotplug)
     }
 
     /// Whether it ended as it was asked to.
@@ -67,13 +66,14 @@ pub(crate) fn watch(
     guest.prefer(enforcer)?;
     let patient = print_every.is_none();
     let mut watch = Watch { guest, enforcer, stretch, patient, due: Instant::now(), outdated: false };
-    session::work(&mut watch, print_every, stop)?;
+    let asked = session::work(&mut watch, print_every, stop)?;
     // What is left of it is what is shown last.
     watch.stats()?;
-    Ok(match (watch.enforcer.leave(), watch.outdated) {
+    Ok(match (watch.enforcer.leave(), asked) {
+        (Some(exit), false) if exit.should_restart() => End::Hotplug,
         (Some(exit), _) => End::Unloaded(exit),
-        (None, true) => End::Hotplug,
-        (None, false) => End::Asked,
+        (None, false) => End::Hotplug,
+        (None, true) => End::Asked,
     })
 }
 
@@ -90,6 +90,7 @@ struct Watch<'g> {
 }
 
 impl Session for Watch<'_> {
+    const COMMAND: &'static str = COMMAND;
     type Request = Vec<Change>;
     type Stats = GuestStats;
 

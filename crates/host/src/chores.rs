@@ -5,6 +5,7 @@ use crate::classes::Classes;
 use crate::entitle::Teller;
 use crate::homes::Finder;
 use crate::settings::Settings;
+use anyhow::{Result, ensure};
 use overbook_policy::class::Class;
 use overbook_scheduler::Scheduler;
 
@@ -12,14 +13,17 @@ use overbook_scheduler::Scheduler;
 pub(crate) struct Chores {
     teller: Option<Teller>,
     finder: Option<Finder>,
-    classes: Option<Classes>,
+    classes: Classes,
+    /// Whether classes can be told to the scheduler.
+    classifies: bool,
 }
 
 impl Chores {
     /// Begins; `classes` has what was said of VMs before.
     pub(crate) fn new(scheduler: &Scheduler, stretch: f64, classes: Classes) -> Chores {
         let teller = Teller::new(stretch).inspect_err(|e| log::warn!("guests are told nothing: {e:#}"));
-        Chores { teller: teller.ok(), finder: Some(Finder::new(scheduler, stretch)), classes: Some(classes) }
+        let finder = Some(Finder::new(scheduler, stretch));
+        Chores { teller: teller.ok(), finder, classes, classifies: true }
     }
 
     /// Does what is due.
@@ -32,21 +36,26 @@ impl Chores {
             log::warn!("VMs stay in the LLCs where they are: {e:#}");
             self.finder = None;
         }
-        if let Some(Err(e)) = self.classes.as_mut().map(|classes| classes.look(scheduler, settings)) {
+        if self.classifies
+            && let Err(e) = self.classes.look(scheduler, settings)
+        {
             log::warn!("classes of VMs stay as they are: {e:#}");
-            self.classes = None;
+            self.classifies = false;
         }
     }
 
-    /// Somebody says the class of a VM, by its process.
-    pub(crate) fn tell(&mut self, pid: u32, class: Class) {
-        if let Some(classes) = &mut self.classes {
-            classes.tell(pid, class);
-        }
+    /// Somebody says the class of a VM, by its process. It is heeded by the next load, if not by this one.
+    ///
+    /// # Errors
+    /// Classes cannot be told to the scheduler any more.
+    pub(crate) fn tell(&mut self, pid: u32, class: Class) -> Result<()> {
+        self.classes.tell(pid, class);
+        ensure!(self.classifies, "classes of VMs stay as they are, and the log says why: start it again");
+        Ok(())
     }
 
     /// What was said of VMs.
     pub(crate) fn into_classes(self) -> Classes {
-        self.classes.unwrap_or_default()
+        self.classes
     }
 }

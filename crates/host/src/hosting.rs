@@ -16,6 +16,9 @@ use scx_utils::UserExitInfo;
 use std::io::Write;
 use std::time::Duration;
 
+/// What starts it.
+pub(crate) const COMMAND: &str = "overbook host";
+
 /// Argument of a client's request that changes the scheduler; a guest's has another name, so that neither takes what the
 /// other is told.
 pub(crate) const SET: &str = "set";
@@ -73,6 +76,7 @@ impl<'s, 'a> Hosting<'s, 'a> {
 }
 
 impl Session for Hosting<'_, '_> {
+    const COMMAND: &'static str = COMMAND;
     type Request = Request;
     type Stats = HostStats;
 
@@ -106,7 +110,7 @@ impl Session for Hosting<'_, '_> {
                 self.settings = settings;
                 log::info!("{}", self.settings.in_force());
             }
-            Request::Class(pid, class) => self.chores.tell(pid, class),
+            Request::Class(pid, class) => self.chores.tell(pid, class)?,
         }
         self.work()
     }

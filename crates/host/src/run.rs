@@ -2,7 +2,7 @@
 //! `overbook host`: schedule and serve statistics until the end, load again after hotplug, or do as the lab says.
 
 use crate::classes::{self, Classes, TELL, Told};
-use crate::hosting::{Hosting, Left, SET};
+use crate::hosting::{COMMAND, Hosting, Left, SET};
 use crate::options::Options;
 use anyhow::{Result, bail};
 use overbook_cli::Bare;
@@ -17,9 +17,6 @@ use std::mem::MaybeUninit;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-
-/// What starts this scheduler.
-const COMMAND: &str = "overbook host";
 
 /// `overbook host`, until `stop` is raised or the kernel unloads the scheduler.
 ///
@@ -51,6 +48,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     // What is changed while it runs stays when it is loaded again.
     let (mut settings, mut classes) = (options.settings.clone(), Classes::default());
     let mut backoff = Backoff::default();
+    let mut replace = options.replace;
     loop {
         // Every load needs an object of its own.
         let mut object = MaybeUninit::uninit();
@@ -60,29 +58,30 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             writeln!(Stdout, "the kernel accepts the scheduler; seen of guests' interrupts: {sees}")?;
             return Ok(());
         }
-        if options.replace {
-            replace::take_over()?;
+        if std::mem::take(&mut replace) {
+            replace::take_over(COMMAND, || preflight::loaded().is_some())?;
         }
         let mut hosting = Hosting::begin(&mut scheduler, settings, options.costs, classes, options.stretch)?;
-        session::work(&mut hosting, options.stats, &stop)?;
+        let asked = session::work(&mut hosting, options.stats, &stop)?;
         let (exit, left) = hosting.end()?;
         (settings, classes) = (left.settings, left.classes);
-        if scheduler.outdated() {
+        if !asked && exit.should_restart() {
+            log::info!("CPUs came or went: loading again");
+            backoff.wait(&stop);
+            // It may have been asked to end while it waited.
+            if !stop() {
+                continue;
+            }
+        }
+        let end = ending::report(&exit);
+        if !asked && end.is_ok() && scheduler.outdated() {
             log::info!("kvm was loaded: loading again");
             continue;
         }
-        let restarts = exit.should_restart();
-        if restarts {
-            log::info!("CPUs came or went: loading again");
-            backoff.wait(&stop);
+        if options.json {
+            writeln!(Stdout, "{}", serde_json::to_string(&left.stats)?)?;
         }
-        // It may have been asked to end while it waited.
-        if !restarts || stop() {
-            if options.json {
-                writeln!(Stdout, "{}", serde_json::to_string(&left.stats)?)?;
-            }
-            return ending::report(&exit);
-        }
+        return end;
     }
 }
 

@@ -3,7 +3,7 @@
 //! `overbook guest` are sessions.
 
 use crate::replace::LEAVE;
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, bail};
 use overbook_cli::values::duration;
 use scx_stats::prelude::*;
 use std::collections::BTreeMap;
@@ -22,6 +22,8 @@ type Answer<S> = std::result::Result<<S as Session>::Stats, String>;
 
 /// What works, and can be asked.
 pub trait Session {
+    /// What starts it; also how it is known when it is asked to leave.
+    const COMMAND: &'static str;
     /// What clients can ask of it beside statistics.
     type Request: Send + Sync + 'static;
     /// Its statistics.
@@ -67,17 +69,20 @@ pub trait Session {
     fn ended(&self) -> bool;
 }
 
-/// Works until the end: until `stop`, a client's request to leave, or [`Session::ended`]. Prints statistics every so many
-/// seconds, if at all.
+/// Works until the end: until `stop`, a client's request to leave, or [`Session::ended`]. Whether it was asked to end.
+/// Prints statistics every so many seconds, if at all.
 ///
 /// # Errors
 /// The session cannot go on.
-pub fn work<S: Session>(session: &mut S, print_every: Option<f64>, stop: &dyn Fn() -> bool) -> Result<()> {
+pub fn work<S: Session>(session: &mut S, print_every: Option<f64>, stop: &dyn Fn() -> bool) -> Result<bool> {
     let server = StatsServer::<Asked<S::Request>, Answer<S>>::new(server_data::<S>()).launch();
     // Without a server it is as good; another user of the socket must not stop it.
     let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
     let mut printed = Instant::now();
-    while !stop() && !session.ended() {
+    while !session.ended() {
+        if stop() {
+            return Ok(true);
+        }
         let rest = session.rest();
         match &server {
             Some(server) => {
@@ -91,7 +96,7 @@ pub fn work<S: Session>(session: &mut S, print_every: Option<f64>, stop: &dyn Fn
                     answers.send(done.and_then(|()| session.stats()).map_err(|e| format!("{e:#}")))?;
                     if leave {
                         log::info!("another one takes over");
-                        return Ok(());
+                        return Ok(true);
                     }
                 }
             }
@@ -103,7 +108,7 @@ pub fn work<S: Session>(session: &mut S, print_every: Option<f64>, stop: &dyn Fn
             session.print(&mut std::io::stderr())?;
         }
     }
-    Ok(())
+    Ok(stop())
 }
 
 /// Explains the statistics, for `--help-stats`.
@@ -121,12 +126,24 @@ enum Asked<R> {
     Leave,
 }
 
+/// Whether somebody takes over from this one.
+///
+/// # Errors
+/// From another; one sentence.
+fn is_to_leave<S: Session>(arguments: &Arguments) -> Result<bool> {
+    match arguments.get(LEAVE) {
+        None => Ok(false),
+        Some(who) if who == S::COMMAND => Ok(true),
+        Some(who) => bail!("`{}` runs, and not {who}", S::COMMAND),
+    }
+}
+
 fn server_data<S: Session>() -> StatsServerData<Asked<S::Request>, Answer<S>> {
     let top: Box<dyn StatsReaderSend<Asked<S::Request>, Answer<S>>> =
         Box::new(|arguments, (requests, answers)| {
             let asked = match S::read(arguments)? {
                 Some(request) => Asked::Request(request),
-                None if arguments.contains_key(LEAVE) => Asked::Leave,
+                None if is_to_leave::<S>(arguments)? => Asked::Leave,
                 None => Asked::Stats,
             };
             requests.send(asked)?;

@@ -7,7 +7,7 @@ use crate::machine::describe::scheduler_state;
 use crate::machine::instrument::Clock;
 use crate::machine::task::{self, now_ns};
 use crate::protocol::{Event, Soak};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -107,6 +107,7 @@ pub fn run(soak: &Soak, seed: u64, clock: &Clock, say: &mut dyn FnMut(Event) -> 
         scheduler: None,
     };
     state.load()?;
+    guests_leave_it_alone()?;
     let every = (soak.rounds / (soak.reloads + 1)).max(1);
     let mut reloads = 0;
     for round in 0..soak.rounds {
@@ -126,6 +127,18 @@ pub fn run(soak: &Soak, seed: u64, clock: &Clock, say: &mut dyn FnMut(Event) -> 
         state.started,
         (now_ns() - start) as f64 / 60e9
     )))
+}
+
+/// What is asked of `overbook guest` does not touch the host's scheduler, which has the same socket.
+fn guests_leave_it_alone() -> Result<()> {
+    let guest = |arguments: &[&str]| Command::new("/proc/self/exe").arg("guest").args(arguments).output();
+    let output = guest(&["--clean-up"])?;
+    ensure!(output.status.success(), "--clean-up: {}", String::from_utf8_lossy(&output.stderr));
+    let output = guest(&["--enforce", "sched-ext", "--replace"])?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(!output.status.success() && text.contains("runs already"), "--replace: {text}");
+    ensure!(scheduler_state()? == "enabled", "a guest has ended the host's scheduler");
+    Ok(())
 }
 
 impl State<'_> {
