@@ -5,7 +5,8 @@
  * is one.
  *
  *   core.c    runqueues, their locks, the switch, wake-ups, ticks, changes of a task
- *   ext.c     sched_ext: dispatch queues, the calls of the scheduler's operations, kicks
+ *   ext.c     sched_ext: the calls of the scheduler's operations, kicks
+ *   dsq.c     sched_ext: dispatch queues
  *   idle.c    which CPUs idle, and the built-in choice among them
  *   bpf.c     maps, storage, timers, cpumasks, references
  *   group.c   the tree of cgroups
@@ -223,7 +224,21 @@ void deactivate(struct tun_rq *rq, struct tun_task *p, u64 flags, bool migrating
 void schedule_locked(struct tun_rq *rq);
 bool may_migrate(const struct tun_task *p);
 
+/* dsq.c */
+extern struct tun_dsq global_dsq;
+extern bool reenqueue_later[MAX_CPUS];
+void unlink_task(struct tun_task *p);
+void dispatch_dequeue(struct tun_task *p);
+bool consume(struct tun_rq *rq, struct tun_dsq *dsq);
+void dispatch_to_local(struct tun_rq *rq, struct tun_task *p, struct tun_dsq *dsq, u64 flags);
+void flush_buffer(struct tun_rq *rq);
+struct tun_rq *op_rq(void);
+struct tun_dsq *find_dsq_for_dispatch(struct tun_rq *rq, u64 id, const struct tun_task *p);
+void dispatch_enqueue(struct tun_dsq *dsq, struct tun_task *p, u64 flags);
+bool is_taken(const struct tun_rq *rq);
+
 /* ext.c */
+void counted(const char *kfunc);
 /* What balance_one() has found: the previous task goes on, the local queue has somebody, nobody. */
 enum tun_verdict {
 	KEEP,

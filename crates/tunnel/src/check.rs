@@ -195,6 +195,7 @@ pub(crate) fn report(world: &mut World) -> Report {
         switches,
         llc_moves: world.llc_moves,
         digest: world.trace.digest(),
+        lost_relations: world.model.lost_relations(),
         costs: world.model.costs(),
     }
 }

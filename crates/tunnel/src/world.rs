@@ -108,6 +108,8 @@ pub struct Report {
     pub llc_moves: u64,
     /// Digest of the trace.
     pub digest: u64,
+    /// IPIs of the last window whose senders wait for receivers that do not know.
+    pub lost_relations: u32,
     /// Costs by callback, if they were counted.
     pub costs: Vec<Cost>,
 }
@@ -438,11 +440,6 @@ impl World {
     /// Whether a CPU runs a task now.
     pub fn runs(&self, cpu: u32) -> bool {
         self.cpus[cpu as usize].curr != NONE
-    }
-
-    /// IPIs of the last window whose senders wait for receivers that do not know.
-    pub fn lost_relations(&self) -> u32 {
-        self.model.lost_relations()
     }
 
     /// Begins or ends the counting of costs.

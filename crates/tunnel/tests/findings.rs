@@ -380,7 +380,7 @@ fn many_senders() -> Option<String> {
     world.vm(VmSpec { outside_ns: 20_000, ..VmSpec::new("vm", 64, Pattern::Ipi) });
     (1..=50).find_map(|at| {
         world.run(at * 20 * MS);
-        let lost = world.lost_relations();
+        let lost = world.report().lost_relations;
         (lost > 0).then(|| format!("{lost} senders wait for receivers that do not know of it"))
     })
 }

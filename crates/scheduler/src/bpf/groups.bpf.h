@@ -40,7 +40,6 @@ void BPF_STRUCT_OPS(overbook_cgroup_exit, struct cgroup *cgrp)
 	if (!place)
 		return;
 	limit(*place, 0, ~0ull, 0);
-	forget_tenants(0, *place);
 	free_node(*place);
 	*place = 0;
 }
@@ -57,7 +56,7 @@ void BPF_STRUCT_OPS(overbook_cgroup_move, struct task_struct *p, struct cgroup *
 	if (taskc->vcpu)
 		forget_tenant(taskc->vm);
 	else if (p->pid == p->tgid)
-		forget_tenants(p->tgid, 0);
+		forget_tenants(p->tgid);
 }
 
 void BPF_STRUCT_OPS(overbook_cgroup_set_weight, struct cgroup *cgrp, u32 weight)

@@ -229,7 +229,7 @@ __noinline int settle_group(u32 vm, u32 group)
 	return 0;
 }
 
-/* The tenant of a VM is to be found anew: a vCPU is in another group, or the VM's group goes. */
+/* The tenant of a VM is to be found anew, as part of it is in another group. */
 __noinline int forget_tenant(u32 vm)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);
@@ -250,16 +250,15 @@ __noinline int forget_tenant(u32 vm)
 	return 0;
 }
 
-/* The tenants of all VMs of a process, or of a group, are to be found anew; 0: none of these. */
-__noinline int forget_tenants(u32 pid, u32 group)
+/* The tenants of a process's VMs are to be found anew. */
+__noinline int forget_tenants(u32 pid)
 {
 	u32 place;
 
 	bpf_for (place, 0, vms_used) {
 		struct vm_ctx *vmc = vm_ctx(place + 1);
 
-		if (vmc && vmc->at.alive && vmc->settled &&
-		    ((pid && vmc->at.pid == pid) || (group && vmc->group == group)))
+		if (vmc && vmc->at.alive && vmc->at.pid == pid)
 			forget_tenant(place + 1);
 	}
 	return 0;
@@ -504,12 +503,12 @@ static struct vm_ctx *enlist(struct task_struct *p, const struct task_ctx *taskc
 	return vm_ctx(taskc->vm);
 }
 
-/* Looks at a task now and then: at the 1st, 2nd, 4th … turn, as most tasks are no vCPUs. */
+/* Looks whether a task is a vCPU: at the 1st, 2nd, 4th … time, as most tasks are none. */
 static void look_at(struct task_struct *p, struct task_ctx *taskc)
 {
-	u32 turns = ++taskc->turns;
+	u32 looks = ++taskc->looks;
 
-	if (!taskc->vm && !(turns & (turns - 1)))
+	if (!taskc->vm && !(looks & (looks - 1)))
 		enlist(p, taskc);
 }
 

@@ -82,12 +82,7 @@ pub const MUTANTS: &[Mutant] = &[
         "\t\tif (node->throttled && node->quota.quota)\n\t\t\treturn true;\n\t\tplace = node->parent;",
         "\t\treturn node->throttled;\n\t\tplace = node->parent;",
     ),
-    mutant(
-        "groups too deep for limits",
-        "tree.bpf.h",
-        "\tif (group && group->level > MAX_DEPTH) {",
-        "\tif (0) {",
-    ),
+    mutant("groups too deep for limits", "tree.bpf.h", "\tif (group->level <= MAX_DEPTH)", "\tif (1)"),
     mutant(
         "a limit that changes at the next period",
         "quota.bpf.h",
@@ -109,8 +104,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "who is parked stays there",
         "dispatch.bpf.h",
-        "\t\t\tif (!taskc || is_throttled(taskc->node))\n\t\t\t\tcontinue;",
-        "\t\t\tif (taskc)\n\t\t\t\tcontinue;",
+        "\t\t\tif (!taskc || is_throttled(taskc->node)) {",
+        "\t\t\tif (taskc) {",
     ),
     mutant(
         "nobody is parked",
@@ -223,7 +218,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "answers that nobody hears",
         "relate.bpf.h",
-        "\t\t\tanswer(taskc->vm, i * 64 + (u32)__builtin_ctzll(from), taskc->vcpu - 1);\n",
+        "\t\t\tanswer(taskc->vm, sender, taskc->vcpu - 1);\n",
         "",
     ),
     mutant(
@@ -274,13 +269,12 @@ pub const MUTANTS: &[Mutant] = &[
         "\tif (idle >= 0)\n\t\tscx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);",
         "\tif (idle >= 0)\n\t\t;",
     ),
-    Mutant {
-        name: "keys that are never made anew",
-        file: "dispatch.bpf.h",
-        find: "\tif (may_move && is_displaced(taskc, node)) {",
-        put: "\tif (0) {",
-        missed: Some("what a tenant gets too early it gets less of later"),
-    },
+    mutant(
+        "keys that are never made anew",
+        "dispatch.bpf.h",
+        "\tif (may_move && has_new_key(taskc, node)) {",
+        "\tif (0) {",
+    ),
     mutant("a VM that is always calm", "choose.bpf.h", "return (sends_seen || !relations) &&", "return 1 ||"),
     mutant(
         "rates that are never made anew",
@@ -357,4 +351,52 @@ pub const MUTANTS: &[Mutant] = &[
         missed: Some("its weight does nearly the same"),
     },
     mutant("a deadline that wraps", "vtime.h", "\treturn (ovb_s64)(a - b);", "\treturn a < b ? -1 : a > b;"),
+    mutant("a VM that pays from its old group", "groups.bpf.h", "\t\tforget_tenant(taskc->vm);\n", "\t\t;\n"),
+    mutant("a leader that moves unseen", "groups.bpf.h", "\t\tforget_tenants(p->tgid);\n", "\t\t;\n"),
+    mutant(
+        "a VM that leaves its weight where it was",
+        "tree.bpf.h",
+        "\t\t__sync_fetch_and_sub(&up->active_weight, was);\n\t\tif (__sync_fetch_and_sub(&up->nr_active, 1) == 1)\n\t\t\trecount_above(node->parent);\n",
+        "",
+    ),
+    mutant(
+        "parked tasks that stay in front",
+        "dispatch.bpf.h",
+        "\t\t\t\tscx_bpf_dsq_move(&it, p, PARKED, 0);\n",
+        "",
+    ),
+    mutant(
+        "senders that are forgotten",
+        "relate.bpf.h",
+        "\t\tbpf_for (j, 0, SENDERS) {\n",
+        "\t\tself->from[i] = 0;\n\t\tbpf_for (j, 0, SENDERS) {\n",
+    ),
+    mutant("latency VMs with whole slices", "class.h", "slice > 4 ? slice / 4 : 1", "slice"),
+    Mutant {
+        name: "a latency VM that must be far ahead",
+        file: "class.h",
+        find: "vm_class == OVB_CLASS_LATENCY ? 0 : margin",
+        put: "margin",
+        missed: Some("short slices bring it ahead by more than the margin"),
+    },
+    Mutant {
+        name: "batch VMs that preempt",
+        file: "class.h",
+        find: "\treturn vm_class != OVB_CLASS_BATCH;",
+        put: "\treturn 1;",
+        missed: Some("its deadlines are so late that it seldom could"),
+    },
+    mutant(
+        "batch VMs with normal slices",
+        "class.h",
+        "vm_class == OVB_CLASS_BATCH ? 2 * slice : slice",
+        "slice",
+    ),
+    Mutant {
+        name: "a class that changes shares",
+        file: "time.bpf.h",
+        find: "aged_reach(tenant, node, cpu, slice_ns);",
+        put: "aged_reach(tenant, node, cpu, slice_of_node(node));",
+        missed: Some("what a tenant keeps of its lag counts after sleeps longer than the trial's"),
+    },
 ];
