@@ -1,6 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Runs guests under variants of a scheduler, interleaved, and measures them. The same on any host: emulated,
 //! nested or real.
+//!
+//!   linux           Linux guests on stock QEMU, and what they run again and again
+//!   micro           micro-guests: VMs of our own, started anew for every run
+//!   modelled_guest  this machine as the guest of a modelled host
+//!   scheduler       loads and unloads a program of ours between runs
+//!   rival           the same of anybody's sched_ext scheduler
+//!   tuning          the kernel's and KVM's own knobs
+//!   cgroup          the groups that VMs are in
+//!   shares          what VMs may claim when all want more than they get
+//!   bound           how fast a VM could go if it never waited for a preempted sibling
 
 mod bound;
 mod cgroup;
@@ -9,6 +19,7 @@ pub(crate) mod micro;
 pub(crate) mod modelled_guest;
 mod rival;
 pub(crate) mod scheduler;
+mod shares;
 pub(crate) mod tuning;
 
 use crate::machine::switches::Counts;

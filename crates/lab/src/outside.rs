@@ -1,5 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The half of the lab that runs on this computer.
+//!
+//!   run        one boot: a scenario in, events and a report out
+//!   soak       the same for the soak
+//!   trial      whether a kernel boots here, and with KVM or TCG
+//!   qemu       the emulated host's QEMU
+//!   initramfs  what that boots
+//!   packages   programs of Debian's packages, for Linux guests
 
 mod initramfs;
 mod packages;

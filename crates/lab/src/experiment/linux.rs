@@ -6,6 +6,7 @@ mod qemu;
 use super::Workload;
 use super::bound::Points;
 use super::cgroup::{Groups, Member};
+use super::shares::{Claim, shares};
 use crate::machine::switches::Counts;
 use crate::machine::task::{self, TaskCounts, now_ns};
 use crate::protocol::{Event, GuestCount, GuestOrder};
@@ -64,12 +65,16 @@ impl<'a> Fleet<'a> {
             groups.adopt(nth, vm.pid(), &vm.tids)?;
             vms.push(vm);
         }
-        let all: u32 = members.iter().map(|member| member.vcpus).sum();
-        let part = |member: &Member| match scenario.layout.cgroups {
-            Cgroups::Flat => f64::from(member.vcpus) / f64::from(all),
-            Cgroups::PerVm | Cgroups::PerVcpu => 1.0 / f64::from(spec.guests),
+        let claim = |member: &Member| {
+            let most = f64::from(member.vcpus.min(spec.cpus));
+            let weight = match scenario.layout.cgroups {
+                Cgroups::Flat => f64::from(member.vcpus),
+                Cgroups::PerVm | Cgroups::PerVcpu => 1.0,
+            };
+            Claim { weight, most }
         };
-        let entitled_cpus = members.iter().map(|member| f64::from(spec.cpus) * part(member)).collect();
+        let claims: Vec<Claim> = members.iter().map(claim).collect();
+        let entitled_cpus = shares(&claims, f64::from(spec.cpus));
         let mut fleet = Fleet { vms, spec, scenario, entitled_cpus, guest_weight };
         for vm in &mut fleet.vms {
             vm.ready()?;

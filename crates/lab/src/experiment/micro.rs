@@ -5,6 +5,7 @@ mod sample;
 mod wakeups;
 
 use super::bound::Points;
+use super::shares::{Claim, shares};
 use super::{Host, Workload, cgroup};
 use crate::machine::instrument::Clock;
 use crate::machine::switches::Counts;
@@ -124,11 +125,9 @@ fn guests<'a>(scenario: &'a Scenario, host: &Host) -> Vec<Guest<'a>> {
     .collect()
 }
 
-/// CPUs that each VM may claim when all want more than they get: by weight, but no more than it has vCPUs;
-/// what one cannot use is shared among the others. Pools are taken as they are.
+/// CPUs that each VM may claim when all want more than they get; it can use as many as it has vCPUs. Pools are taken as they
+/// are.
 fn entitlements(scenario: &Scenario, cpus: f64) -> Vec<f64> {
-    let vms: Vec<&Vm> = scenario.each_vm().map(|(_, vm)| vm).collect();
-    let mut share = vec![0.0; vms.len()];
     // In the root group every vCPU weighs the same; in a group of its own, every VM does.
     let weight = |vm: &Vm| match scenario.layout.cgroups {
         Cgroups::Flat => f64::from(vm.vcpus),
@@ -138,25 +137,9 @@ fn entitlements(scenario: &Scenario, cpus: f64) -> Vec<f64> {
         (Placement::Pooled, Some(pool)) => f64::from(vm.vcpus.min(pool)),
         _ => f64::from(vm.vcpus).min(cpus),
     };
-    let mut open: Vec<usize> = (0..vms.len()).collect();
-    let mut left = cpus;
-    while !open.is_empty() {
-        let weights: f64 = open.iter().map(|i| weight(vms[*i])).sum();
-        let full: Vec<usize> =
-            open.iter().copied().filter(|i| left * weight(vms[*i]) / weights >= most(vms[*i])).collect();
-        if full.is_empty() {
-            for i in open {
-                share[i] = left * weight(vms[i]) / weights;
-            }
-            break;
-        }
-        for i in &full {
-            share[*i] = most(vms[*i]);
-            left -= share[*i];
-        }
-        open.retain(|i| !full.contains(i));
-    }
-    share
+    let claims: Vec<Claim> =
+        scenario.each_vm().map(|(_, vm)| Claim { weight: weight(vm), most: most(vm) }).collect();
+    shares(&claims, cpus)
 }
 
 /// One run: start all VMs, let them settle, measure a window, end them.
@@ -236,7 +219,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    fn shares(text: &str) -> Vec<f64> {
+    fn of(text: &str) -> Vec<f64> {
         let scenario = Scenario::parse(&format!("title = \"t\"\n{text}"), Path::new("x")).unwrap();
         entitlements(&scenario, 4.0)
     }
@@ -245,12 +228,12 @@ mod tests {
     fn shares_follow_weights_and_stop_at_the_vcpus() {
         let lock = |vcpus, rest: &str| format!("[[vm]]\nvcpus = {vcpus}\npattern = \"lock\"\n{rest}\n");
         let two = format!("{}{}", lock(4, ""), lock(4, ""));
-        assert_eq!(shares(&two), [2.0, 2.0]);
+        assert_eq!(of(&two), [2.0, 2.0]);
         let unequal = format!("{}{}", lock(6, ""), lock(2, ""));
-        assert_eq!(shares(&unequal), [3.0, 1.0]);
+        assert_eq!(of(&unequal), [3.0, 1.0]);
         let small = format!("{}{}", lock(1, ""), lock(4, ""));
-        assert_eq!(shares(&small), [0.8, 3.2]);
-        let grouped = |body: &str| shares(&format!("[layout]\ncgroups = \"per-vm\"\n{body}"));
+        assert_eq!(of(&small), [0.8, 3.2]);
+        let grouped = |body: &str| of(&format!("[layout]\ncgroups = \"per-vm\"\n{body}"));
         assert_eq!(grouped(&small), [1.0, 3.0]);
         let weighted = format!("{}{}", lock(4, "weight = 100"), lock(4, "weight = 300"));
         assert_eq!(grouped(&weighted), [1.0, 3.0]);

@@ -5,7 +5,7 @@ use crate::scenario::Host;
 use anyhow::{Context, Result, bail};
 use overbook_kernels::emulator::FIRMWARE;
 use overbook_kernels::{Emulator, Kernel};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -249,11 +249,6 @@ impl Running {
         let mut words = tail(&self.messages, lines);
         words.extend(tail(&self.console, lines));
         words
-    }
-
-    /// Seconds of kernel log that the console has, to tell a slow machine from a hung one.
-    pub fn console_size(&self) -> u64 {
-        fs::metadata(&self.console).map_or(0, |m| m.len())
     }
 }
 
