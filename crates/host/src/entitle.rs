@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What each VM could have now if it wanted all that it can use: from what all have used and waited for since the last
-//! look, their weights, their CPUs and their limits. Those that listen are told (see [`crate::channel`]).
+//! look, their weights, their CPUs and their limits; all that it can use, while its CPUs are not full. Those that listen
+//! are told (see [`crate::channel`]).
 
 use crate::channel::{Channel, SOCKET};
 use anyhow::{Context, Result};
-use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE, entitled};
+use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE, entitled, full};
 use overbook_scheduler::Scheduler;
 use overbook_scheduler::times::{STAT, Times, tick_ns};
 use overbook_scheduler::told::Told;
@@ -21,6 +22,22 @@ const REMEMBERED: usize = 120;
 /// A figure holds on while the VM could have had no less than this below it, in CPUs.
 const ABOUT: f64 = 0.125;
 
+/// A look's part of the mean idle time.
+const NEWS: f64 = 0.25;
+
+/// What a VM could have.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Could {
+    /// CPUs, beside what others want.
+    pub share: f64,
+    /// CPUs, if others leave it all.
+    pub most: f64,
+    /// CPUs that it may run on, and how many of them idled.
+    pub cpus: f64,
+    /// See `cpus`.
+    pub idle: f64,
+}
+
 /// The host at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct HostUse {
@@ -30,17 +47,19 @@ pub struct HostUse {
     pub busy_ns: BTreeMap<usize, u64>,
 }
 
-/// CPUs that a VM could have; `None` if it was not there before.
+/// What a VM could have; `None` if it was not there before.
 ///
 /// CPUs that VMs share in part count by the part: one that may run on four CPUs, two of which are this one's, competes
 /// with half of its weight for half of what it wants.
-pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) -> Option<f64> {
+pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) -> Option<Could> {
     let (own, _) = (now.vms.get(&pid)?, before.vms.get(&pid)?);
     let elapsed = elapsed_ns.max(1) as f64;
     let since = |new: u64, old: u64| new.saturating_sub(old) as f64 / elapsed;
     let busy =
         |cpu: &usize| since(*now.busy_ns.get(cpu).unwrap_or(&0), *before.busy_ns.get(cpu).unwrap_or(&0));
     let mut others_use: f64 = own.cpus.iter().map(busy).sum();
+    let cpus = own.cpus.len() as f64;
+    let idle = (cpus - others_use).max(0.0);
     let (mut claims, mut heaviest) = (Vec::new(), own.weight);
     for (other, vm) in &now.vms {
         let shared = vm.cpus.iter().filter(|cpu| own.cpus.contains(cpu)).count() as f64;
@@ -53,7 +72,6 @@ pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) ->
             heaviest = heaviest.max(vm.weight * part);
         }
     }
-    let cpus = own.cpus.len() as f64;
     let capacity = (cpus - others_use.max(0.0)).max(0.0);
     // Beside others of a million times its weight it has next to nothing.
     let weight = |weight: f64| ((weight / heaviest * f64::from(1 << 20)) as u32).max(1);
@@ -62,20 +80,36 @@ pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) ->
         claims.into_iter().map(|(heavy, wants)| Claim::new(weight(heavy), parts(wants))).collect();
     let most = f64::from(own.vcpus).min(cpus).min(own.limit.unwrap_or(f64::MAX));
     let could = entitled(&mut claims, weight(own.weight), parts(most), parts(capacity));
-    Some(f64::from(could) / f64::from(OVB_ENTITLE_ONE))
+    Some(Could { share: f64::from(could) / f64::from(OVB_ENTITLE_ONE), most, cpus, idle })
 }
 
-/// For how long a VM could have had about as much as now.
+/// What is remembered of a VM.
 #[derive(Default)]
-struct Memory(VecDeque<(Instant, f64)>);
+struct Memory {
+    /// What it could have had.
+    cpus: VecDeque<(Instant, f64)>,
+    /// CPUs that idled, in the mean of the last looks; and whether they are full.
+    idle: Option<f64>,
+    full: bool,
+}
 
 impl Memory {
+    /// What the VM is told: CPUs that it could have.
+    fn decide(&mut self, could: &Could) -> f64 {
+        let idle = self.idle.map_or(could.idle, |mean| mean + (could.idle - mean) * NEWS);
+        self.idle = Some(idle);
+        let parts = |cpus: f64| (cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
+        self.full = full(parts(idle), parts(could.cpus), self.full);
+        if self.full { could.share } else { could.most }
+    }
+
+    /// For how long it could have had about as much as now.
     fn remember(&mut self, at: Instant, cpus: f64) -> Duration {
-        if self.0.len() == REMEMBERED {
-            self.0.pop_front();
+        if self.cpus.len() == REMEMBERED {
+            self.cpus.pop_front();
         }
-        self.0.push_back((at, cpus));
-        let held = self.0.iter().rev().take_while(|(_, then)| *then >= cpus - ABOUT).last();
+        self.cpus.push_back((at, cpus));
+        let held = self.cpus.iter().rev().take_while(|(_, then)| *then >= cpus - ABOUT).last();
         held.map_or(Duration::ZERO, |(since, _)| at - *since)
     }
 }
@@ -119,8 +153,10 @@ impl Teller {
         let now = HostUse { vms: scheduler.vms_use()?, busy_ns: busy_ns()? };
         let Some((then, before)) = self.last.replace((at, now.clone())) else { return Ok(()) };
         for pid in listeners {
-            let Some(cpus) = could_have(&before, &now, (at - then).as_nanos() as u64, pid) else { continue };
-            let held = self.memories.entry(pid).or_default().remember(at, cpus);
+            let Some(could) = could_have(&before, &now, (at - then).as_nanos() as u64, pid) else { continue };
+            let memory = self.memories.entry(pid).or_default();
+            let cpus = memory.decide(&could);
+            let held = memory.remember(at, cpus);
             // In the time of who is told, as all else that it counts.
             let for_ms = held.div_f64(self.stretch).as_millis() as u64;
             let cpus = (cpus * 100.0).round() / 100.0;
@@ -173,7 +209,7 @@ mod tests {
     }
 
     fn told(host: &(HostUse, HostUse), pid: u32) -> f64 {
-        (could_have(&host.0, &host.1, SECOND, pid).unwrap() * 100.0).round() / 100.0
+        (could_have(&host.0, &host.1, SECOND, pid).unwrap().share * 100.0).round() / 100.0
     }
 
     #[test]
@@ -203,6 +239,26 @@ mod tests {
         heavy.1.vms.get_mut(&0).unwrap().weight = 3.0;
         assert_eq!((told(&heavy, 0), told(&heavy, 1)), (3.0, 1.0));
         assert_eq!(could_have(&heavy.0, &heavy.1, SECOND, 7), None);
+    }
+
+    #[test]
+    fn where_cpus_idle_a_vm_can_have_all() {
+        let could = |host: &(HostUse, HostUse)| could_have(&host.0, &host.1, SECOND, 0).unwrap();
+        let busy = could(&host(&[(4, 0..4, 2.0, 2.0), (4, 0..4, 2.0, 2.0)], &[0.0; 4]));
+        assert_eq!((busy.cpus, busy.idle, busy.most), (4.0, 0.0, 4.0));
+        let bursts = could(&host(&[(4, 0..4, 1.875, 1.0), (4, 0..4, 1.875, 1.0)], &[0.0; 4]));
+        assert_eq!((bursts.idle, bursts.share), (0.25, 2.0));
+        // It takes some looks, and so does the way back.
+        let mut memory = Memory { idle: Some(4.0), ..Default::default() };
+        let told =
+            |memory: &mut Memory, could: &Could| (0..20).map(|_| memory.decide(could)).collect::<Vec<_>>();
+        let first = told(&mut memory, &busy);
+        assert_eq!((first[0], first[19]), (4.0, 2.0));
+        // Packed, they leave some of it.
+        let packed = could(&host(&[(4, 0..4, 1.94, 0.2), (4, 0..4, 1.94, 0.2)], &[0.0; 4]));
+        assert_eq!(told(&mut memory, &packed)[19], 2.0);
+        let last = told(&mut memory, &bursts);
+        assert_eq!((last[0], last[19]), (2.0, 4.0));
     }
 
     #[test]

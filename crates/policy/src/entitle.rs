@@ -29,3 +29,9 @@ pub fn packs(wants: u32, could: u32, packed: bool) -> bool {
     // SAFETY: takes numbers only.
     unsafe { ffi::ovb_entitle_packs(wants, could, packed.into()) != 0 }
 }
+
+/// Whether so many CPUs are full, of which so many idled; `full`: they were.
+pub fn full(idle: u32, cpus: u32, full: bool) -> bool {
+    // SAFETY: takes numbers only.
+    unsafe { ffi::ovb_entitle_full(idle, cpus, full.into()) != 0 }
+}

@@ -4,7 +4,7 @@
 mod common;
 
 use common::cases;
-use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE as ONE, entitled, entitled_cores, packs};
+use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE as ONE, entitled, entitled_cores, full, packs};
 use proptest::prelude::*;
 
 #[test]
@@ -103,6 +103,16 @@ proptest! {
         if !packs(wants, could, true) {
             prop_assert!(!packs(wants, could, false));
         }
+    }
+
+    /// What is full stays so at the same idle time, and more idle time does not fill it.
+    #[test]
+    fn full_is_full(idle in 0u32..64 * ONE, more in 0u32..64 * ONE, cpus in 1u32..64 * ONE) {
+        prop_assert!(!full(idle, cpus, false) || full(idle, cpus, true));
+        for was in [false, true] {
+            prop_assert!(!full(idle + more, cpus, was) || full(idle, cpus, was));
+        }
+        prop_assert!(full(0, cpus, false) && !full(cpus, cpus, true));
     }
 
     /// Others that want more leave no more.
