@@ -6,7 +6,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 OVERBOOK := $(or $(CARGO_TARGET_DIR),target)/release/overbook
 RESULTS ?= lab-results
-LAB_SCENARIOS := lock-2to1 ipi-2to1 compute-2to1 linux-2to1
+# The longest first.
+LAB_SCENARIOS := linux-2to1 lock-2to1 ipi-2to1 compute-2to1
 C_FILES := $(shell git ls-files '*.c' '*.h')
 
 # Kernels that ring 2 boots: a series, the newest that qualifies, the one with this project's patches. Which of its tests: all but

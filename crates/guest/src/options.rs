@@ -25,31 +25,31 @@ pub struct Options {
     /// Without irqbalance, move interrupts to preferred CPUs
     #[arg(long)]
     pub steer_irqs: bool,
-    /// Change the scheduler that is running, and print what is in force then; load nothing. May be given several times
+    /// Change the one that is running, and print what is in force then; start nothing. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = change::<Settings>, long_help = Settings::help_of_set())]
     pub set: Vec<Change>,
     /// Write what the monitor sees to a file
     #[arg(long, value_name = "FILE")]
     pub record: Option<PathBuf>,
-    /// Print what the governor would have done with a recorded file; load nothing
+    /// Print what the governor would have done with a recorded file; start nothing
     #[arg(long, value_name = "FILE")]
     pub replay: Option<PathBuf>,
-    /// Print statistics every so many seconds while scheduling
+    /// Print statistics every so many seconds
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub stats: Option<f64>,
-    /// Print statistics of the scheduler that is running, every so many seconds; load nothing
+    /// Print statistics of the one that is running, every so many seconds; start nothing
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub monitor: Option<f64>,
-    /// Print the statistics of the scheduler that is running, once, as a line of JSON; load nothing
+    /// Print the statistics of the one that is running, once, as a line of JSON; start nothing
     #[arg(long)]
     pub status: bool,
-    /// Check everything and have the kernel verify the scheduler, but schedule nothing
+    /// Check everything, have the kernel verify the scheduler if there is one, and end
     #[arg(long)]
     pub dry_run: bool,
-    /// Take over from a scheduler of ours that runs: it leaves when this one has been loaded
+    /// Take over from an `overbook guest` that runs: it leaves when this one is ready
     #[arg(long)]
     pub replace: bool,
-    /// Put back what a killed `overbook guest` has left behind (irqbalance, interrupts, the published list), and end
+    /// Put back what a killed `overbook guest` has left behind (cpusets, irqbalance, interrupts, the published list), and end
     #[arg(long)]
     pub clean_up: bool,
     /// Explain the statistics

@@ -109,8 +109,6 @@ impl<'a> Scheduler<'a> {
         // These are queued like all others; by itself the kernel would give them 20 ms and put them before others.
         skel.struct_ops.overbook_ops_mut().flags |=
             *compat::SCX_OPS_ENQ_EXITING | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;
-        // What may not stay on a CPU is queued, even if nobody else wants that CPU.
-        skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ENQ_LAST;
         if !enforces_limits() {
             skel.progs.overbook_cgroup_set_bandwidth.set_autoload(false);
             skel.struct_ops.overbook_ops_mut().cgroup_set_bandwidth = std::ptr::null_mut();

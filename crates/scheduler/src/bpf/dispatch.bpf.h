@@ -10,13 +10,14 @@
 #include "prefer.bpf.h"
 #include "wake.bpf.h"
 
-/* So many tasks at the head of a queue are brought to where their tenants' new deadlines put them,
- * at a look at it. One that is still in an old place afterwards may go first by that, and its
- * tenant pays for it. */
+/* So many tasks at the head of a queue get new keys at a look at it, from their tenants' new
+ * deadlines. One that has an old key afterwards may go first by that, and its tenant pays for it.
+ */
 #define REKEYED 16
 
-/* The place of a queued task whose tenant's turn has ended since; false if it stays. */
-static bool is_displaced(struct task_ctx *taskc, struct node_ctx *node)
+/* Finds the new key of a queued task whose tenant's turn has ended since; false if it keeps its
+ * own. */
+static bool has_new_key(struct task_ctx *taskc, struct node_ctx *node)
 {
 	u64 later;
 
@@ -27,7 +28,7 @@ static bool is_displaced(struct task_ctx *taskc, struct node_ctx *node)
 		pool_at(taskc->queue_pool)->offset + (u64)bias_of(taskc, &node->time, node, false);
 	if (ovb_vtime_before(taskc->ceiling, later))
 		later = taskc->ceiling;
-	/* Of tenants whose slices are booked one by one the place is exact to one of them. */
+	/* Of tenants whose slices are booked one by one the key is exact to one of them. */
 	if (!ovb_vtime_before(taskc->key, later) ||
 	    later - taskc->key < ovb_vtime_max(slice_ns, aged_slice(&node->time)))
 		return false;
@@ -36,7 +37,7 @@ static bool is_displaced(struct task_ctx *taskc, struct node_ctx *node)
 	return true;
 }
 
-/* Looks who is the first of a queue. Returns 1 if it has gone to its place elsewhere in it. */
+/* Looks who is the first of a queue. Returns 1 if it had an old key, and has gone further back. */
 __noinline int look_at_first(u64 dsq, u32 may_move)
 {
 	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
@@ -58,7 +59,7 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 	node = taskc ? node_at(taskc->tenant) : NULL;
 	if (!node)
 		return 0;
-	if (may_move && is_displaced(taskc, node)) {
+	if (may_move && has_new_key(taskc, node)) {
 		if (!bpf_iter_scx_dsq_new(&it, dsq, 0)) {
 			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
 			moved = scx_bpf_dsq_move_vtime(&it, first, dsq, 0);
@@ -309,7 +310,7 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struc
 
 	charge(prevc, scx_bpf_now());
 	prevc->queue_pool = prevc->pool;
-	place(prev, prevc, cpu, false);
+	find_key(prev, prevc, cpu, false);
 	goes_by_key(prevc, cpuc, cpu);
 	cpuc->until = scx_bpf_now() + slice;
 	scx_bpf_task_set_slice(prev, slice);

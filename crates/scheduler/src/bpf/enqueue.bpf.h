@@ -32,7 +32,7 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	if (!idle || !taskc || near < 0 || is_throttled(taskc->node))
 		return cpu;
 	taskc->queue_pool = taskc->pool;
-	place(p, taskc, cpu, true);
+	find_key(p, taskc, cpu, true);
 	count(OVB_COUNT_DIRECT);
 	scx_bpf_dsq_insert(p, SCX_DSQ_LOCAL, slice_of(taskc->vm), SCX_ENQ_PREEMPT);
 	return cpu;
@@ -78,7 +78,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	else if (!is_preferred(cpu))
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
-	place(p, taskc, cpu, woken);
+	find_key(p, taskc, cpu, woken);
 	queue(p, taskc, bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu)), enq_flags);
 	/* After that, for a CPU that becomes idle meanwhile: see update_idle(). */
 	if (bound)

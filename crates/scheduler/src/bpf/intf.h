@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the BPF scheduler and its loader share: tunables, counters, layouts.
+ * What the BPF scheduler and its loader share: sizes, counters, layouts.
  */
-#ifndef OVERBOOK_HOST_INTF_H
-#define OVERBOOK_HOST_INTF_H
+#ifndef OVERBOOK_INTF_H
+#define OVERBOOK_INTF_H
 
 #include "class.h"
 #include "tiers.h"

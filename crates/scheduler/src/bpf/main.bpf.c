@@ -90,6 +90,7 @@ void BPF_STRUCT_OPS(overbook_exit, struct scx_exit_info *ei)
 	UEI_RECORD(uei, ei);
 }
 
+/* ENQ_LAST: what may not stay on a CPU is queued, even if nobody else wants that CPU. */
 /* clang-format off */
 SCX_OPS_DEFINE(overbook_ops,
 	.select_cpu           = (void *)overbook_select_cpu,

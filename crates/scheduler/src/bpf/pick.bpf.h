@@ -21,7 +21,7 @@ static bool goes_on(struct task_struct *prev, struct task_ctx *prevc, s32 cpu, u
 	charge(prevc, scx_bpf_now());
 	settle();
 	prevc->queue_pool = prevc->pool;
-	place(prev, prevc, cpu, false);
+	find_key(prev, prevc, cpu, false);
 	return ovb_vtime_before(key_of(prevc), first);
 }
 

@@ -119,8 +119,9 @@ struct task_ctx {
 	/* vCPU id plus one, 0 if unknown or beyond OVB_MAX_VCPUS, and its place in `vcpus`. */
 	u32 vcpu;
 	u32 vcpu_place;
-	/* Slices that have ended, to look less and less often whether this is a vCPU. */
-	u32 turns;
+	/* How often it has been looked at; it is looked whether it is a vCPU less and less often.
+	 */
+	u32 looks;
 	/* When it began to run, and when it last spun. */
 	u64 resumed_at;
 	u64 last_spin;
@@ -129,7 +130,7 @@ struct task_ctx {
 	/* How far it was from the level of the CPUs that it has left, and has not come to others
 	 * yet; 0 if it has. */
 	s64 carried;
-	/* Has no place yet. */
+	/* Has no virtual time yet. */
 	bool fresh;
 	/* KVM is looking for somebody to yield to, and has not called us. */
 	bool spin_open;
@@ -196,10 +197,14 @@ struct cpu_ctx {
 	/* Pools that this CPU belongs to. */
 	u64 pools;
 	/* The longest time that a vCPU of each class had been queued when it came to run here, ns.
-	 */
+	 * This and the counters come last: the loader finds them from the end. */
 	u64 longest[OVB_CLASS_SLOTS];
 	u64 counts[OVB_COUNTS];
 };
+
+_Static_assert(__builtin_offsetof(struct cpu_ctx, longest) + 8 * (OVB_CLASS_SLOTS + OVB_COUNTS) ==
+		       sizeof(struct cpu_ctx),
+	       "the loader finds these from the end");
 
 TABLE(PERCPU_ARRAY, cpu_ctxs, struct cpu_ctx, 1);
 

@@ -137,8 +137,8 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
 
 /* Brings a tenant that stands too far behind nearer to the level, and gives it a turn if it has
  * none. */
-static void place_tenant(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
-			 s32 cpu, u64 level, u64 offset, bool woken)
+static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
+		       s32 cpu, u64 level, u64 offset, bool woken)
 {
 	u64 turn = aged_slice(tenant), vtime = tenant->vtime, deadline = tenant->deadline;
 	bool slept = (woken || taskc->fresh) && (!node || node->nr_active <= 1);
@@ -178,8 +178,8 @@ static s64 bias_of(struct task_ctx *taskc, struct tenant *tenant, struct node_ct
 }
 
 /* Finds the key of a task that is about to be queued, or to go on. */
-__noinline int place(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
-		     s32 cpu, u32 woken)
+__noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
+			s32 cpu, u32 woken)
 {
 	u64 level = level_of(cpu), offset = pool_at(taskc->pool)->offset, slice;
 	u64 queue_offset = pool_at(taskc->queue_pool)->offset;
@@ -189,8 +189,8 @@ __noinline int place(struct task_struct *p __arg_trusted, struct task_ctx *taskc
 	find_tenant(taskc);
 	node = node_at(taskc->tenant);
 	tenant = node ? &node->time : &taskc->own;
-	place_tenant(taskc, tenant, node, cpu, level, offset, woken);
-	/* No nearer than others', or it would be one place for all. */
+	bring_near(taskc, tenant, node, cpu, level, offset, woken);
+	/* No nearer than others', or all would have one key. */
 	slice = ovb_age(tenant->rate, ovb_vtime_max(slice_ns, slice_of_node(node)));
 	taskc->keyed_for = tenant->deadline;
 	taskc->queued_at = tenant->vtime;
