@@ -76,7 +76,7 @@ pub trait Session {
 /// The session cannot go on.
 pub fn work<S: Session>(session: &mut S, print_every: Option<f64>, stop: &dyn Fn() -> bool) -> Result<bool> {
     let server = StatsServer::<Asked<S::Request>, Answer<S>>::new(server_data::<S>()).launch();
-    // Without a server it is as good; another user of the socket must not stop it.
+    // Without a server it is as good. Whoever of ours begins last on a machine has the socket.
     let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
     let mut printed = Instant::now();
     while !session.ended() {

@@ -22,6 +22,8 @@ const VCPUS: u32 = 4;
 const RECORDING: &str = "/run/recording";
 /// Exit status of a scheduler that somebody unloaded (docs/install.md#when-it-ends).
 const UNLOADED_BY_HAND: i32 = 3;
+/// Exit status of a scheduler that the kernel threw out.
+const THROWN_OUT: i32 = 4;
 
 /// Says the reports and, as lines of JSON, the snapshots.
 ///
@@ -51,16 +53,43 @@ pub fn run(view: View, clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) 
     let status = first.0.wait()?;
     ensure!(status.success(), "the scheduler that was replaced ended with {status}");
     second.wait_until_enabled()?;
-    let before = works(&vms)?;
-    sleep(Duration::from_secs(1));
-    let after = works(&vms)?;
-    ensure!(before.iter().zip(&after).all(|(a, b)| a < b), "a VM stands still: {before:?}, {after:?}");
+    get_on(&vms)?;
     say(Event::Log("one scheduler has taken over from another, and all VMs get on".into()))?;
     // Thrown out by hand: who starts it again must know that somebody wanted that.
     fs::write("/proc/sysrq-trigger", "S")?;
     let status = second.0.wait()?;
     ensure!(status.code() == Some(UNLOADED_BY_HAND), "the scheduler ended with {status} after SysRq-S");
-    say(Event::Log(format!("SysRq-S has unloaded the scheduler, which ended with {status}")))
+    say(Event::Log(format!("SysRq-S has unloaded the scheduler, which ended with {status}")))?;
+    thrown_out()?;
+    get_on(&vms)?;
+    say(Event::Log("the watchdog has thrown the scheduler out, which said so, and all VMs get on".into()))
+}
+
+/// The kernel's watchdog with the patience of a tick: of twelve vCPUs on four CPUs one always waits for longer.
+fn thrown_out() -> Result<()> {
+    let output = Command::new("/proc/self/exe")
+        .arg("host")
+        .env("SCX_TIMEOUT_MS", "1")
+        .stdin(Stdio::null())
+        .output()?;
+    let text = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.code() == Some(THROWN_OUT)
+            && text.contains("the kernel's watchdog threw the scheduler out"),
+        "the scheduler ended with {} where the watchdog has no patience: {text}",
+        output.status
+    );
+    ensure!(scheduler_state()? == "disabled", "it is still loaded");
+    Ok(())
+}
+
+/// All VMs do something within a second.
+fn get_on(vms: &[(VmProcess, GuestMemory)]) -> Result<()> {
+    let before = works(vms)?;
+    sleep(Duration::from_secs(1));
+    let after = works(vms)?;
+    ensure!(before.iter().zip(&after).all(|(a, b)| a < b), "a VM stands still: {before:?}, {after:?}");
+    Ok(())
 }
 
 /// Three VMs of two vCPUs that work for 1, 3 and 6 of 10 ms and halt for the rest.

@@ -35,6 +35,7 @@ fn ready_time_is_the_kernels_and_the_schedulers_alike() {
     let text = text(&output);
     assert!(output.status.success(), "{text}");
     assert!(text.contains("SysRq-S has unloaded the scheduler"), "{text}");
+    assert!(text.contains("the watchdog has thrown the scheduler out"), "{text}");
     let snapshots = read_recording(&file).unwrap();
     let begin = beginnings(&snapshots);
     assert_eq!(begin.len(), 2, "one recording under EEVDF, one under overbook");
