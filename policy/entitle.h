@@ -58,16 +58,16 @@ static inline ovb_u32 ovb_entitled(struct ovb_claim *others, ovb_u32 nr, ovb_u32
 	return share < most ? (ovb_u32)share : most;
 }
 
-/* CPUs that idle for less than a fiftieth of their time are full, and they stay so up to a
- * twentieth: guests that pack leave some of it. */
+/* CPUs that idle for less than a fiftieth of their time are full, and they stay so up to a twelfth:
+ * guests that pack leave some of it. */
 #define OVB_ENTITLE_FILLS 50u
-#define OVB_ENTITLE_EMPTY 20u
+#define OVB_ENTITLE_EMPTY 12u
 
-/* Whether so many CPUs are full that were `idle` in the mean; both in any unit. Where they are not,
+/* Whether so many CPUs are full of which so many were `idle`, in any unit. Where they are not,
  * a guest can have all that it wants: it is kept waiting at some moments, others leave CPUs alone
  * at others, and one that packs could not use those. `full`: they were.
  *
- * Example: 4 CPUs. With 0.06 of them idle they are full, and until it is more than 0.2. */
+ * Example: 4 CPUs. With 0.06 of them idle they are full, and until it is 0.34. */
 static inline int ovb_entitle_full(ovb_u32 idle, ovb_u32 cpus, int full)
 {
 	return (ovb_u64)idle * (full ? OVB_ENTITLE_EMPTY : OVB_ENTITLE_FILLS) < cpus;

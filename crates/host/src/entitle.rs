@@ -22,8 +22,8 @@ const REMEMBERED: usize = 120;
 /// A figure holds on while the VM could have had no less than this below it, in CPUs.
 const ABOUT: f64 = 0.125;
 
-/// A look's part of the mean idle time.
-const NEWS: f64 = 0.25;
+/// CPUs are full no more after so many looks in a row at which they were not.
+const EMPTY_LOOKS: u32 = 2;
 
 /// What a VM could have.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,18 +88,18 @@ pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) ->
 struct Memory {
     /// What it could have had.
     cpus: VecDeque<(Instant, f64)>,
-    /// CPUs that idled, in the mean of the last looks; and whether they are full.
-    idle: Option<f64>,
+    /// Whether its CPUs are full, and at how many looks in a row they have not been.
     full: bool,
+    empty: u32,
 }
 
 impl Memory {
     /// What the VM is told: CPUs that it could have.
     fn decide(&mut self, could: &Could) -> f64 {
-        let idle = self.idle.map_or(could.idle, |mean| mean + (could.idle - mean) * NEWS);
-        self.idle = Some(idle);
         let parts = |cpus: f64| (cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
-        self.full = full(parts(idle), parts(could.cpus), self.full);
+        let is_full = full(parts(could.idle), parts(could.cpus), self.full);
+        self.empty = if is_full { 0 } else { self.empty + 1 };
+        self.full = is_full || self.full && self.empty < EMPTY_LOOKS;
         if self.full { could.share } else { could.most }
     }
 
@@ -246,19 +246,16 @@ mod tests {
         let could = |host: &(HostUse, HostUse)| could_have(&host.0, &host.1, SECOND, 0).unwrap();
         let busy = could(&host(&[(4, 0..4, 2.0, 2.0), (4, 0..4, 2.0, 2.0)], &[0.0; 4]));
         assert_eq!((busy.cpus, busy.idle, busy.most), (4.0, 0.0, 4.0));
-        let bursts = could(&host(&[(4, 0..4, 1.875, 1.0), (4, 0..4, 1.875, 1.0)], &[0.0; 4]));
-        assert_eq!((bursts.idle, bursts.share), (0.25, 2.0));
-        // It takes some looks, and so does the way back.
-        let mut memory = Memory { idle: Some(4.0), ..Default::default() };
-        let told =
-            |memory: &mut Memory, could: &Could| (0..20).map(|_| memory.decide(could)).collect::<Vec<_>>();
-        let first = told(&mut memory, &busy);
-        assert_eq!((first[0], first[19]), (4.0, 2.0));
+        let bursts = could(&host(&[(4, 0..4, 1.75, 1.0), (4, 0..4, 1.75, 1.0)], &[0.0; 4]));
+        assert_eq!((bursts.idle, bursts.share), (0.5, 2.0));
+        let mut memory = Memory::default();
+        assert_eq!([&bursts, &busy].map(|could| memory.decide(could)), [4.0, 2.0]);
         // Packed, they leave some of it.
         let packed = could(&host(&[(4, 0..4, 1.94, 0.2), (4, 0..4, 1.94, 0.2)], &[0.0; 4]));
-        assert_eq!(told(&mut memory, &packed)[19], 2.0);
-        let last = told(&mut memory, &bursts);
-        assert_eq!((last[0], last[19]), (2.0, 4.0));
+        assert_eq!([&packed, &packed, &packed].map(|could| memory.decide(could)), [2.0; 3]);
+        // One look says little.
+        assert_eq!([&bursts, &packed, &bursts].map(|could| memory.decide(could)), [2.0; 3]);
+        assert_eq!([&bursts, &packed].map(|could| memory.decide(could)), [4.0, 4.0]);
     }
 
     #[test]
