@@ -35,7 +35,7 @@ pub fn check(replace: bool) -> Result<(), Refused> {
         }
         Some(_) if !replace => {
             return refused(
-                "a scheduler of ours runs already: stop it first, or take over from it with --replace",
+                "a scheduler of ours runs already: stop it first, or take over from one of the same kind with --replace",
             );
         }
         _ => {}

@@ -4,6 +4,7 @@
 use crate::intf;
 use nix::sched::{CpuSet, sched_getaffinity};
 use nix::unistd::Pid;
+use overbook_policy::OVB_WEIGHT_NICE_0;
 
 /// What is known of a VM at one moment.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -49,9 +50,11 @@ pub struct Level {
 /// by its part of all that is active there. The scheduler's own rate (`tree.bpf.h`) says the same of a tenant that runs;
 /// that of one that sleeps is as old as its sleep.
 ///
+/// In units of the scheduler, 1024 for nice 0; also that of a tenant without levels.
+///
 /// Example: a VM of weight 100 sleeps, in a group of weight 300 where another of weight 100 runs. It weighs 150.
 pub fn weight_among_all(levels: &[Level]) -> f64 {
-    let top = levels.last().map_or(1.0, |top| top.weight as f64);
+    let top = levels.last().map_or(f64::from(OVB_WEIGHT_NICE_0), |top| top.weight as f64);
     levels.windows(2).fold(top, |weight, pair| {
         let [own, group] = pair else { return weight };
         let all = group.members.saturating_sub(own.counted) + own.weight;
@@ -89,6 +92,6 @@ mod tests {
         let nested = [level(100, 0, 0), level(50, 0, 100), level(200, 200, 150)];
         assert_eq!(weight_among_all(&nested), 200.0 * 50.0 / 200.0 * 0.5);
         assert_eq!(weight_among_all(&[level(70, 70, 0)]), 70.0);
-        assert_eq!(weight_among_all(&[]), 1.0);
+        assert_eq!(weight_among_all(&[]), 1024.0);
     }
 }

@@ -605,8 +605,6 @@ s32 tun_start(bool guest)
 	tun_ops()->flags |= SCX_OPS_ENQ_EXITING | SCX_OPS_ENQ_MIGRATION_DISABLED;
 	if (tun_takes_back())
 		tun_ops()->flags |= SCX_OPS_ALWAYS_ENQ_IMMED;
-	if (guest)
-		tun_ops()->flags |= SCX_OPS_ENQ_LAST;
 	begin_outside();
 	for (i = 0; i < 5 && make_timers(); i++)
 		;

@@ -86,6 +86,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "changes", play: changes::changes },
     Trial { name: "a process moves", play: changes::moving_process },
     Trial { name: "vCPUs move", play: changes::moving_vcpus },
+    Trial { name: "vCPUs move apart", play: changes::parting_vcpus },
     Trial { name: "no memory", play: changes::no_memory },
     Trial { name: "no memory for a timer at once", play: quotas::late_timer },
     Trial { name: "no memory for a timer ever", play: quotas::no_timer },

@@ -348,10 +348,15 @@ impl World {
         id
     }
 
-    /// A task that leads a process and sleeps, as QEMU's main thread does while its guest computes; its process.
+    /// A task that leads a process and sleeps, as QEMU's main thread may while its guest computes; its process.
     pub fn leader(&mut self, name: &str, group: Option<usize>) -> u32 {
+        self.process(TaskSpec { group, asleep: true, ..TaskSpec::new(name, Kind::Hog) })
+    }
+
+    /// A task that leads a process; its process.
+    pub fn process(&mut self, spec: TaskSpec) -> u32 {
         let pid = self.next_pid;
-        self.task(TaskSpec { group, asleep: true, ..TaskSpec::new(name, Kind::Hog) });
+        self.task(spec);
         pid
     }
 

@@ -315,7 +315,8 @@ fn late_load() -> Option<String> {
 /// with the number of its old group.
 fn moving_vm(world: &mut World, beside: Option<usize>) -> usize {
     let (old, new) = (world.group(0, 100), world.group(0, 300));
-    let tgid = world.leader("mover", Some(old));
+    let main = Kind::Sleeper(20_000, 50 * MS);
+    let tgid = world.process(TaskSpec { group: Some(old), ..TaskSpec::new("main", main) });
     let leader = world.report().tasks.len() as u32 - 1;
     let vm = world.vm(VmSpec { tgid, group: Some(old), ..VmSpec::new("mover", 2, Pattern::Compute) });
     let sibling = VmSpec { group: beside.map(|_| old), ..VmSpec::new("sibling", 2, Pattern::Compute) };

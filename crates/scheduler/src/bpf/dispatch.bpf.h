@@ -369,9 +369,21 @@ static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prev
 		keep_running(prev, prevc, cpuc, cpu);
 }
 
+/* A CPU to be told of a task that has come out of parking; negative if none idles. */
+static s32 cpu_for(const struct task_struct *p)
+{
+	struct bpf_cpumask *mask = preferred;
+	s32 cpu = scx_bpf_task_cpu(p);
+
+	if (!limited() || !mask)
+		return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	return is_bound(p, cpu) ? cpu : scx_bpf_pick_idle_cpu(cast_mask(mask), 0);
+}
+
 /* Puts those who are parked, and whose groups may run again, into their queues. */
 static void unpark(void)
 {
+	bool crowded = scx_bpf_dsq_nr_queued(PARKED) > UNPARK;
 	struct bpf_iter_scx_dsq it;
 	u32 i;
 
@@ -385,7 +397,8 @@ static void unpark(void)
 				break;
 			taskc = task_ctx(p);
 			if (!taskc || is_throttled(taskc->node)) {
-				scx_bpf_dsq_move(&it, p, PARKED, 0);
+				if (crowded)
+					scx_bpf_dsq_move(&it, p, PARKED, 0);
 				continue;
 			}
 			vcpu_queued(taskc);
@@ -393,8 +406,7 @@ static void unpark(void)
 			if (taskc->idle_class ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
 					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0))
 				continue;
-			cpu = limited() ? preferred_cpu(p, scx_bpf_task_cpu(p))
-					: scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+			cpu = cpu_for(p);
 			if (cpu >= 0)
 				scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
 		}

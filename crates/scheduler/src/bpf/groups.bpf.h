@@ -7,7 +7,6 @@
 
 #include "quota.bpf.h"
 #include "tree.bpf.h"
-#include "vm.bpf.h"
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_cgroup_init, struct cgroup *cgrp,
 			     struct scx_cgroup_init_args *args)
@@ -42,21 +41,6 @@ void BPF_STRUCT_OPS(overbook_cgroup_exit, struct cgroup *cgrp)
 	limit(*place, 0, ~0ull, 0);
 	free_node(*place);
 	*place = 0;
-}
-
-/* A task, on no queue, is in another group now. */
-void BPF_STRUCT_OPS(overbook_cgroup_move, struct task_struct *p, struct cgroup *from,
-		    struct cgroup *to)
-{
-	struct task_ctx *taskc = task_ctx(p);
-
-	if (!taskc)
-		return;
-	taskc->node = place_in(to);
-	if (taskc->vcpu)
-		forget_tenant(taskc->vm);
-	else if (p->pid == p->tgid)
-		forget_tenants(p->tgid);
 }
 
 void BPF_STRUCT_OPS(overbook_cgroup_set_weight, struct cgroup *cgrp, u32 weight)

@@ -11,7 +11,8 @@
 
 /* How often the timer looks, ns: as exact as periods are kept. The least period is 1 ms. */
 #define REFILL_NS 1000000
-/* So many parked tasks are looked at each time, and those that stay go behind the others. */
+/* So many parked tasks are looked at each time. Where there are more, those that stay go behind the
+ * others. */
 #define UNPARK 1024
 /* include/uapi/linux/time.h */
 #define CLOCK_MONOTONIC 1

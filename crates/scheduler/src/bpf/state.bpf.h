@@ -114,6 +114,8 @@ struct task_ctx {
 	/* Place of the set of its CPUs, and of that whose queue its key is for; see pool.bpf.h. */
 	u32 pool;
 	u32 queue_pool;
+	/* Of what its VM has counted, the last that its group was looked at for; see vm.bpf.h. */
+	u32 moves;
 	/* Place of its VM in `vms` plus one; 0 if this is no vCPU, as far as is known. */
 	u32 vm;
 	/* vCPU id plus one, 0 if unknown or beyond OVB_MAX_VCPUS, and its place in `vcpus`. */

@@ -10,9 +10,23 @@
 #include "tree.bpf.h"
 #include "vm.bpf.h"
 
+/* A task is in another group than when it last woke up. (ops.cgroup_move() would say so at once;
+ * but with it, kernels before 02e545c4297a warn when systemd turns controllers on.) */
+static void come_to_group(const struct task_struct *p, struct task_ctx *taskc, u32 node)
+{
+	struct vm_ctx *vmc = taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
+
+	taskc->node = node;
+	if (vmc)
+		forget_tenant(vmc);
+	else if (p->pid == p->tgid)
+		forget_tenants(p->tgid);
+}
+
 void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *taskc = task_ctx(p);
+	u32 node;
 
 	if (!taskc) {
 		taskc = make_task_ctx(p);
@@ -20,6 +34,9 @@ void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
 			return;
 		learn_task(p, taskc);
 	}
+	node = place_of_group(p);
+	if (node != taskc->node)
+		come_to_group(p, taskc, node);
 	taskc->generation = 0;
 	taskc->counted = taskc->weight;
 	find_tenant(taskc);

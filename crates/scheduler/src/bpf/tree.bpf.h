@@ -26,9 +26,10 @@ struct node_ctx {
 	u64 inputs;
 	/* Place of the group above; 0: the root. */
 	u32 parent;
-	/* Scheduler weight; and with which it is counted above, 0 while nothing in it is active. */
+	/* Scheduler weight. */
 	u32 weight;
-	u32 counted;
+	/* Where it is counted, and with which weight: counts_as(). */
+	u64 counted;
 	/* Runnable tasks here and active groups below, and the sum of their weights. */
 	u32 nr_active;
 	u64 active_weight;
@@ -115,59 +116,70 @@ static void free_node(u32 place)
 		give_back(node_in_use, OVB_MAX_NODES, place);
 }
 
+/* What a node counts as above: the place of its group, and its weight; 0 if nothing in it is
+ * active, or the root is above. */
+static u64 counts_as(const struct node_ctx *node)
+{
+	return node->nr_active && node->parent ? (u64)node->parent << 32 | node->weight : 0;
+}
+
 /*
- * Counts a node above it as it is, active or not, and with its weight, and so on upwards as far as
- * that changes anything. Whoever changes either calls this afterwards; what it takes away and adds
+ * Counts a node above it as it is, and so on upwards as far as that changes anything. Whoever
+ * changes its activity, its weight or its group calls this afterwards; what it takes away and adds
  * is what it has exchanged, so that nothing is counted twice whoever comes in between.
  */
 __noinline int recount_above(u32 place)
 {
-	u32 step, was, is;
+	u32 step, behind = 0;
+	u64 was, is;
 
 	bpf_for (step, 0, 2 * MAX_DEPTH) {
 		struct node_ctx *node = node_at(place), *up;
-		bool changed = false;
+		u32 ahead = 0;
 
-		up = node ? node_at(node->parent) : NULL;
-		if (!up)
+		if (!node)
 			break;
-		is = node->nr_active ? node->weight : 0;
+		is = counts_as(node);
 		was = __sync_lock_test_and_set(&node->counted, is);
-		if (was == is)
-			break;
-		__sync_fetch_and_add(&up->active_weight, (u64)is - was);
-		if (!was)
-			changed = !__sync_fetch_and_add(&up->nr_active, 1);
-		else if (!is)
-			changed = __sync_fetch_and_sub(&up->nr_active, 1) == 1;
+		if (was >> 32 == is >> 32) {
+			up = node_at(is >> 32);
+			if (up && was != is)
+				__sync_fetch_and_add(&up->active_weight, is - was);
+		} else {
+			up = node_at(was >> 32);
+			if (up) {
+				__sync_fetch_and_sub(&up->active_weight, (u32)was);
+				if (__sync_fetch_and_sub(&up->nr_active, 1) == 1)
+					behind = was >> 32;
+			}
+			up = node_at(is >> 32);
+			if (up) {
+				__sync_fetch_and_add(&up->active_weight, (u32)is);
+				if (!__sync_fetch_and_add(&up->nr_active, 1))
+					ahead = is >> 32;
+			}
+		}
 		/* It has changed again meanwhile: once more. */
-		if ((node->nr_active ? node->weight : 0) == is) {
-			if (!changed && !was == !is)
-				break;
-			place = node->parent;
+		if (counts_as(node) != is)
+			continue;
+		place = ahead;
+		if (!ahead) {
+			place = behind;
+			behind = 0;
 		}
 	}
 	return 0;
 }
 
-/* Puts a node below another group, with what is counted of it. */
-__noinline int move_node(u32 place, u32 parent)
+/* Puts a node below another group. */
+static void move_node(u32 place, u32 parent)
 {
-	struct node_ctx *node = node_at(place), *up;
-	u32 was;
+	struct node_ctx *node = node_at(place);
 
 	if (!node || node->parent == parent)
-		return 0;
-	up = node_at(node->parent);
-	was = __sync_lock_test_and_set(&node->counted, 0);
-	if (up && was) {
-		__sync_fetch_and_sub(&up->active_weight, was);
-		if (__sync_fetch_and_sub(&up->nr_active, 1) == 1)
-			recount_above(node->parent);
-	}
+		return;
 	node->parent = parent;
 	recount_above(place);
-	return 0;
 }
 
 /* Counts a task in a node, or no more. */
@@ -246,31 +258,21 @@ static u32 place_of(struct cgroup *group)
 	return found ? *found : 0;
 }
 
-/* Place that a group's tasks count at: its own, or that of the group above it at the last level. */
-static u32 place_in(struct cgroup *group)
-{
-	struct cgroup *last;
-	u32 place;
-
-	if (group->level <= MAX_DEPTH)
-		return place_of(group);
-	last = bpf_cgroup_ancestor(group, MAX_DEPTH);
-	if (!last)
-		return 0;
-	place = place_of(last);
-	bpf_cgroup_release(last);
-	return place;
-}
-
-/* The same of the group that a task is in. */
+/* Place of the group that a task is in, or of the one above it at the last level. */
 __noinline u32 place_of_group(struct task_struct *p __arg_trusted)
 {
-	struct cgroup *group = scx_bpf_task_cgroup(p);
+	struct cgroup *group, *deep;
 	u32 place;
 
+	group = scx_bpf_task_cgroup(p);
+	if (group && group->level > MAX_DEPTH) {
+		deep = group;
+		group = bpf_cgroup_ancestor(deep, MAX_DEPTH);
+		bpf_cgroup_release(deep);
+	}
 	if (!group)
 		return 0;
-	place = place_in(group);
+	place = place_of(group);
 	bpf_cgroup_release(group);
 	return place;
 }

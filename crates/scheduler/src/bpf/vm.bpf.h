@@ -38,6 +38,8 @@ struct vm_ctx {
 	u32 group;
 	u32 shares;
 	u32 settled;
+	/* How often a part of it has come to another group. */
+	u32 moves;
 	/* Sum of its vCPUs' weights. */
 	u32 weight;
 	/* vCPU id from which the next choice begins. */
@@ -174,17 +176,19 @@ __noinline int stand_alone(u32 vm)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);
 	struct node_ctx *node;
+	u32 place;
 
 	if (!vmc || vmc->shares)
 		return 0;
 	node = node_at(vmc->node);
 	if (node)
 		__sync_val_compare_and_swap(&node->vm, vm, 0);
-	vmc->shares = 1;
-	vmc->node = new_node(vmc->group, vmc->weight ? vmc->weight : OVB_WEIGHT_NICE_0);
-	node = node_at(vmc->node);
+	place = new_node(vmc->group, vmc->weight ? vmc->weight : OVB_WEIGHT_NICE_0);
+	node = node_at(place);
 	if (node)
 		node->vm = vm;
+	vmc->node = place;
+	vmc->shares = 1;
 	__sync_fetch_and_add(&generation, 1);
 	return 0;
 }
@@ -202,8 +206,8 @@ __noinline int settle_group(u32 vm, u32 group)
 		return 0;
 	if (vmc->settled)
 		group = common_group(vmc->group, group);
-	vmc->settled = 1;
 	vmc->group = group;
+	vmc->settled = 1;
 	__sync_fetch_and_add(&generation, 1);
 	if (vmc->shares) {
 		/* Its node is there already, and is in the wrong place. */
@@ -216,7 +220,7 @@ __noinline int settle_group(u32 vm, u32 group)
 	vmc->node = 0;
 	node = node_at(group);
 	owner = node ? __sync_val_compare_and_swap(&node->vm, 0, vm) : 0;
-	if (node && !owner) {
+	if (node && (!owner || owner == vm)) {
 		vmc->node = group;
 		/* What its parts have run as tenants is settled with them. */
 		node->time.vtime = tide;
@@ -230,24 +234,11 @@ __noinline int settle_group(u32 vm, u32 group)
 }
 
 /* The tenant of a VM is to be found anew, as part of it is in another group. */
-__noinline int forget_tenant(u32 vm)
+static void forget_tenant(struct vm_ctx *vmc)
 {
-	struct vm_ctx *vmc = vm_ctx(vm);
-	struct node_ctx *node;
-
-	if (!vmc)
-		return 0;
 	vmc->settled = 0;
-	if (vmc->shares) {
-		move_node(vmc->node, 0);
-	} else {
-		node = node_at(vmc->node);
-		if (node)
-			__sync_val_compare_and_swap(&node->vm, vm, 0);
-		vmc->node = 0;
-	}
+	__sync_fetch_and_add(&vmc->moves, 1);
 	__sync_fetch_and_add(&generation, 1);
-	return 0;
 }
 
 /* The tenants of a process's VMs are to be found anew. */
@@ -259,12 +250,12 @@ __noinline int forget_tenants(u32 pid)
 		struct vm_ctx *vmc = vm_ctx(place + 1);
 
 		if (vmc && vmc->at.alive && vmc->at.pid == pid)
-			forget_tenant(place + 1);
+			forget_tenant(vmc);
 	}
 	return 0;
 }
 
-/* Place of the group of a process: that of its leader. */
+/* Place of the group of a process, as it was when its leader last woke up. */
 static u32 group_of_process(u32 pid, u32 otherwise)
 {
 	struct task_struct *leader = bpf_task_from_pid(pid);
@@ -332,8 +323,10 @@ __noinline int find_tenant(struct task_ctx *taskc __arg_nonnull)
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 		u32 weight;
 
-		if (!vmc->settled)
+		if (taskc->moves != vmc->moves) {
+			taskc->moves = vmc->moves;
 			find_group(taskc->vm, vmc, place);
+		}
 		weight = weight_in_vm(taskc, vmc);
 		if (vcpuc && vcpuc->weight != weight)
 			weigh_vcpu(vmc, vcpuc, weight);
@@ -485,6 +478,7 @@ __noinline int discover(u32 pid)
 	vcpuc->stats.pid = pid;
 	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
 	vmc->places[bounded(id, OVB_MAX_VCPUS)] = taskc->vcpu_place;
+	taskc->moves = vmc->moves;
 	find_group(vm, vmc, taskc->node);
 	vcpuc->weight = 0;
 	weigh_vcpu(vmc, vcpuc, weight_in_vm(taskc, vmc));

@@ -134,7 +134,7 @@ impl Scheduler<'_> {
         while at != 0 {
             let Some(entry) = self.skel.maps.nodes.lookup(&at.to_ne_bytes(), MapFlags::ANY)? else { break };
             let node: types::node_ctx = read(&entry);
-            let (weight, counted) = (u64::from(node.weight), u64::from(node.counted));
+            let (weight, counted) = (u64::from(node.weight), node.counted & 0xffff_ffff);
             levels.push(Level { weight, counted, members: node.active_weight });
             if node.quota.quota != 0 && node.quota.period != 0 {
                 let cpus = node.quota.quota as f64 / node.quota.period as f64;

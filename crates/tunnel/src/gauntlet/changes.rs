@@ -92,18 +92,24 @@ pub(super) fn races(object: Option<Vec<u8>>) -> Result<Report> {
     last.ok_or_else(|| anyhow::anyhow!("no seed was tried"))
 }
 
-/// A VM that leaves the group that it shares has what is due to it in the other, with the leader of its process or
-/// without.
-fn vm_moves(object: Option<Vec<u8>>, leads: bool) -> Result<Report> {
+/// A VM that leaves the group that it shares has what is due to it in the other: with the leader of its process or without,
+/// and with its vCPUs in one group there or in two.
+fn vm_moves(object: Option<Vec<u8>>, leads: bool, apart: bool) -> Result<Report> {
     let bounds = Bounds { share: None, ..Bounds::default() };
     let mut setup = Setup::new(object, Host { cpus: 2, bounds, ..Host::default() })?;
     let (old, new) = (setup.world.group(0, 100), setup.world.group(0, 300));
-    let tgid = if leads { setup.world.leader("leader", Some(old)) } else { 0 };
+    let below = if apart { [setup.world.group(new, 100), setup.world.group(new, 100)] } else { [new; 2] };
+    // As QEMU's main thread, which wakes up all the time.
+    let leader = TaskSpec { group: Some(old), ..TaskSpec::new("leader", Kind::Sleeper(20_000, 50 * MS)) };
+    let tgid = if leads { setup.world.process(leader) } else { 0 };
     let mover = setup.vm("mover", 2, Pattern::Compute, |spec| (spec.tgid, spec.group) = (tgid, Some(old)));
     setup.vm("sibling", 2, Pattern::Compute, |spec| spec.group = Some(old));
+    for (task, group) in setup.world.vcpu_tasks(mover).into_iter().zip(below) {
+        setup.world.at(300 * MS, Change::Group(task, group));
+    }
     // Its leader last, as whoever moves threads one by one may have it.
-    for task in setup.world.vcpu_tasks(mover).into_iter().chain(leads.then_some(0)) {
-        setup.world.at(300 * MS, Change::Group(task, new));
+    if leads {
+        setup.world.at(300 * MS, Change::Group(0, new));
     }
     let mut report = setup.run(500, 1500);
     has_cpus(&mut report, "mover", 1.5);
@@ -111,9 +117,13 @@ fn vm_moves(object: Option<Vec<u8>>, leads: bool) -> Result<Report> {
 }
 
 pub(super) fn moving_process(object: Option<Vec<u8>>) -> Result<Report> {
-    vm_moves(object, true)
+    vm_moves(object, true, false)
 }
 
 pub(super) fn moving_vcpus(object: Option<Vec<u8>>) -> Result<Report> {
-    vm_moves(object, false)
+    vm_moves(object, false, false)
+}
+
+pub(super) fn parting_vcpus(object: Option<Vec<u8>>) -> Result<Report> {
+    vm_moves(object, false, true)
 }

@@ -19,14 +19,14 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "weights that are not counted upwards",
         "tree.bpf.h",
-        "\t\t__sync_fetch_and_add(&up->active_weight, (u64)is - was);\n",
+        "\t\t\t\t__sync_fetch_and_add(&up->active_weight, (u32)is);\n",
         "",
     ),
     Mutant {
         name: "a group that stays active",
         file: "tree.bpf.h",
-        find: "\t\t\tchanged = __sync_fetch_and_sub(&up->nr_active, 1) == 1;",
-        put: "\t\t\tchanged = true;",
+        find: "\t\t\t\tif (__sync_fetch_and_sub(&up->nr_active, 1) == 1)\n\t\t\t\t\tbehind",
+        put: "\t\t\t\t__sync_fetch_and_sub(&up->nr_active, 1);\n\t\t\t\tbehind",
         missed: Some("who is told once too often finds nothing changed"),
     },
     mutant(
@@ -82,7 +82,12 @@ pub const MUTANTS: &[Mutant] = &[
         "\t\tif (node->throttled && node->quota.quota)\n\t\t\treturn true;\n\t\tplace = node->parent;",
         "\t\treturn node->throttled;\n\t\tplace = node->parent;",
     ),
-    mutant("groups too deep for limits", "tree.bpf.h", "\tif (group->level <= MAX_DEPTH)", "\tif (1)"),
+    mutant(
+        "groups too deep for limits",
+        "tree.bpf.h",
+        "\tif (group && group->level > MAX_DEPTH) {",
+        "\tif (0) {",
+    ),
     mutant(
         "a limit that changes at the next period",
         "quota.bpf.h",
@@ -351,20 +356,15 @@ pub const MUTANTS: &[Mutant] = &[
         missed: Some("its weight does nearly the same"),
     },
     mutant("a deadline that wraps", "vtime.h", "\treturn (ovb_s64)(a - b);", "\treturn a < b ? -1 : a > b;"),
-    mutant("a VM that pays from its old group", "groups.bpf.h", "\t\tforget_tenant(taskc->vm);\n", "\t\t;\n"),
-    mutant("a leader that moves unseen", "groups.bpf.h", "\t\tforget_tenants(p->tgid);\n", "\t\t;\n"),
+    mutant("a VM that pays from its old group", "tasks.bpf.h", "\t\tforget_tenant(vmc);\n", "\t\t;\n"),
+    mutant("a leader that moves unseen", "tasks.bpf.h", "\t\tforget_tenants(p->tgid);\n", "\t\t;\n"),
     mutant(
         "a VM that leaves its weight where it was",
         "tree.bpf.h",
-        "\t\t__sync_fetch_and_sub(&up->active_weight, was);\n\t\tif (__sync_fetch_and_sub(&up->nr_active, 1) == 1)\n\t\t\trecount_above(node->parent);\n",
+        "\t\t\t\t__sync_fetch_and_sub(&up->active_weight, (u32)was);\n",
         "",
     ),
-    mutant(
-        "parked tasks that stay in front",
-        "dispatch.bpf.h",
-        "\t\t\t\tscx_bpf_dsq_move(&it, p, PARKED, 0);\n",
-        "",
-    ),
+    mutant("parked tasks that stay in front", "dispatch.bpf.h", "\t\t\t\tif (crowded)\n", "\t\t\t\tif (0)\n"),
     mutant(
         "senders that are forgotten",
         "relate.bpf.h",
