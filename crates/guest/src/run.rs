@@ -23,6 +23,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+/// Longest wait for the lock once another has ended.
+const LEAVES: Duration = Duration::from_secs(30);
+
 /// `overbook guest`, until `stop` is raised or the kernel unloads the scheduler.
 ///
 /// # Errors
@@ -89,7 +92,11 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
         }
         if lock.is_none() {
             replace::take_over(COMMAND, Lock::is_taken)?;
-            lock = Some(Lock::take(Duration::ZERO)?);
+            // Somebody may clean up after the other for a moment.
+            lock = Some(Lock::take(LEAVES)?);
+            if options.enforce == Enforcement::SchedExt {
+                preflight::check(false)?;
+            }
         }
         let guest = match &mut first {
             Some(guest) => guest,

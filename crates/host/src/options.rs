@@ -34,7 +34,7 @@ pub struct Options {
     /// Check everything and have the kernel verify the scheduler, but schedule nothing
     #[arg(long)]
     pub dry_run: bool,
-    /// Take over from a scheduler of ours that runs: it leaves when this one has been loaded
+    /// Take over from an `overbook host` that runs: it leaves when this one has been loaded
     #[arg(long)]
     pub replace: bool,
     /// Explain the statistics

@@ -108,9 +108,11 @@ fn general() -> Vec<Line> {
         },
         match loaded {
             None => line("scheduler", State::Ok, "EEVDF: nobody else holds sched_ext"),
-            Some(name) if name.starts_with("overbook") => {
-                line("scheduler", State::Note, format!("{name} runs already; `--replace` takes over from it"))
-            }
+            Some(name) if name.starts_with("overbook") => line(
+                "scheduler",
+                State::Note,
+                format!("{name} runs already; `--replace` takes over from one of the same kind"),
+            ),
             Some(name) => line("scheduler", State::No, format!("{name} holds sched_ext: stop it first")),
         },
         conditions::quotas(&preflight::limited(), preflight::keeps_limits()),

@@ -40,7 +40,7 @@ pub fn examples(page: &str) -> &'static [Example] {
                 "Schedule this host until Ctrl-C, and answer Prometheus on loopback",
                 "sudo overbook host --metrics",
             ),
-            ("Take over from a scheduler of ours that runs", "sudo overbook host --replace"),
+            ("Take over from an older one that runs", "sudo overbook host --replace"),
             ("Watch the one that runs, every five seconds", "sudo overbook host --monitor 5"),
             ("Give it shorter slices", "sudo overbook host --set slice-us=2000"),
         ],
