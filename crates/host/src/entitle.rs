@@ -22,8 +22,8 @@ const REMEMBERED: usize = 120;
 /// A figure holds on while the VM could have had no less than this below it, in CPUs.
 const ABOUT: f64 = 0.125;
 
-/// CPUs are full no more after so many looks in a row at which they were not.
-const EMPTY_LOOKS: u32 = 2;
+/// CPUs become full, or cease to be, once so many looks in a row have found them so.
+const LOOKS: u32 = 2;
 
 /// What a VM could have.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -88,18 +88,20 @@ pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) ->
 struct Memory {
     /// What it could have had.
     cpus: VecDeque<(Instant, f64)>,
-    /// Whether its CPUs are full, and at how many looks in a row they have not been.
+    /// Whether its CPUs are full, and how many looks in a row have found otherwise.
     full: bool,
-    empty: u32,
+    otherwise: u32,
 }
 
 impl Memory {
     /// What the VM is told: CPUs that it could have.
     fn decide(&mut self, could: &Could) -> f64 {
         let parts = |cpus: f64| (cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
-        let is_full = full(parts(could.idle), parts(could.cpus), self.full);
-        self.empty = if is_full { 0 } else { self.empty + 1 };
-        self.full = is_full || self.full && self.empty < EMPTY_LOOKS;
+        let found = full(parts(could.idle), parts(could.cpus), self.full);
+        self.otherwise = if found == self.full { 0 } else { self.otherwise + 1 };
+        if self.otherwise == LOOKS {
+            (self.full, self.otherwise) = (found, 0);
+        }
         if self.full { could.share } else { could.most }
     }
 
@@ -249,7 +251,7 @@ mod tests {
         let bursts = could(&host(&[(4, 0..4, 1.75, 1.0), (4, 0..4, 1.75, 1.0)], &[0.0; 4]));
         assert_eq!((bursts.idle, bursts.share), (0.5, 2.0));
         let mut memory = Memory::default();
-        assert_eq!([&bursts, &busy].map(|could| memory.decide(could)), [4.0, 2.0]);
+        assert_eq!([&busy, &bursts, &busy, &busy].map(|could| memory.decide(could)), [4.0, 4.0, 4.0, 2.0]);
         // Packed, they leave some of it.
         let packed = could(&host(&[(4, 0..4, 1.94, 0.2), (4, 0..4, 1.94, 0.2)], &[0.0; 4]));
         assert_eq!([&packed, &packed, &packed].map(|could| memory.decide(could)), [2.0; 3]);
