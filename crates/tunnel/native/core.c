@@ -598,7 +598,7 @@ void tun_init(u32 cpus, int version, bool may_interleave, const struct tun_calls
 }
 
 /* Flags as the loader sets them, and ops.init(). */
-s32 tun_start(bool guest)
+s32 tun_start(void)
 {
 	u32 i;
 

@@ -240,7 +240,7 @@ functions! {
     init(u32, c_int, bool, *const Calls);
     end();
     topology(u32, u32, u32, u32);
-    start(bool) -> i32;
+    start() -> i32;
     set_cpu(u32);
     schedule(u32);
     sleep(u32);
@@ -538,8 +538,8 @@ impl Model {
     pass! {
         /// Tells where a CPU is: first CPUs of its core, LLC and node.
         topology(cpu: u32, core: u32, llc: u32, node: u32);
-        /// The scheduler's own start, as a guest's or a host's; negative if it refuses.
-        start(guest: bool) -> i32;
+        /// The scheduler's own start; negative if it refuses.
+        start() -> i32;
         /// Says which CPU goes on with an interrupted operation.
         set_cpu(cpu: u32);
         /// Looks whom to run.

@@ -269,7 +269,7 @@ impl World {
         let root = world.model.new_group(0, None, 100, 1);
         world.groups.push((root, None, 100, f64::INFINITY));
         world.model.refuse_timers(world.host.no_timers);
-        if world.model.start(guest) != 0 {
+        if world.model.start() != 0 {
             bail!("the scheduler refuses to start on {} CPUs", world.host.cpus);
         }
         world.model.starve(world.host.starve);

@@ -311,19 +311,15 @@ fn late_load() -> Option<String> {
     ((had - 1.0).abs() > 0.02).then(|| format!("of two groups alike one has {had:.2} CPUs of 2"))
 }
 
-/// A VM of two vCPUs in a group of weight 100, beside one like it, that moves to a group of weight 300 at half a second,
-/// with the number of its old group.
-fn moving_vm(world: &mut World, beside: Option<usize>) -> usize {
+/// A VM of two vCPUs in a group of weight 100 that moves to a group of weight 300 at half a second; the number of its old
+/// group.
+fn moving_vm(world: &mut World) -> usize {
     let (old, new) = (world.group(0, 100), world.group(0, 300));
     let main = Kind::Sleeper(20_000, 50 * MS);
     let tgid = world.process(TaskSpec { group: Some(old), ..TaskSpec::new("main", main) });
-    let leader = world.report().tasks.len() as u32 - 1;
     let vm = world.vm(VmSpec { tgid, group: Some(old), ..VmSpec::new("mover", 2, Pattern::Compute) });
-    let sibling = VmSpec { group: beside.map(|_| old), ..VmSpec::new("sibling", 2, Pattern::Compute) };
-    if beside.is_some() {
-        world.vm(sibling);
-    }
-    for task in world.vcpu_tasks(vm).into_iter().chain([leader]) {
+    // Its process's first task is the world's.
+    for task in world.vcpu_tasks(vm).into_iter().chain([0]) {
         world.at(500 * MS, Change::Group(task, new));
     }
     old
@@ -331,7 +327,7 @@ fn moving_vm(world: &mut World, beside: Option<usize>) -> usize {
 
 fn vm_moves() -> Option<String> {
     let mut world = World::new(host(2, 1)).unwrap();
-    moving_vm(&mut world, None);
+    moving_vm(&mut world);
     let other = Some(world.group(0, 100));
     hogs(&mut world, 2, "hog", None, other);
     let report = measured(&mut world, SECOND, 3 * SECOND);
@@ -340,17 +336,9 @@ fn vm_moves() -> Option<String> {
         .then(|| format!("a VM that moved to a group of weight 300 has {had:.2} CPUs of 1.5"))
 }
 
-fn vm_moves_from_another() -> Option<String> {
-    let mut world = World::new(host(2, 1)).unwrap();
-    moving_vm(&mut world, Some(0));
-    let report = measured(&mut world, SECOND, 3 * SECOND);
-    let had = report.vms[0].cpus;
-    ((had - 1.5).abs() > 0.05).then(|| format!("a VM that left a shared group has {had:.2} CPUs of 1.5"))
-}
-
 fn a_vms_group_goes() -> Option<String> {
     let mut world = World::new(host(2, 1)).unwrap();
-    let old = moving_vm(&mut world, None);
+    let old = moving_vm(&mut world);
     world.at(600 * MS, Change::EndGroup(old));
     world.run(700 * MS);
     // As after many groups: the next one has the place of the one that went.
@@ -363,33 +351,10 @@ fn a_vms_group_goes() -> Option<String> {
         .then(|| format!("a VM whose old group went has {had:.2} CPUs of 1.5 beside a stranger"))
 }
 
-fn freed_behind_throttled() -> Option<String> {
-    let mut world = World::new(host(4, 1)).unwrap();
-    let (throttled, freed) = (world.group(0, 100), world.group(0, 100));
-    world.at(MS, Change::Bandwidth(throttled, 1_000_000, 1000));
-    world.at(MS, Change::Bandwidth(freed, 100_000, 50_000));
-    hogs(&mut world, 1100, "parked", None, Some(throttled));
-    world.run(20 * MS);
-    hogs(&mut world, 1, "freed", None, Some(freed));
-    let report = measured(&mut world, SECOND, 3 * SECOND);
-    let (had, _) = of(&report, "freed");
-    (had < 0.45).then(|| format!("a group that may use 0.5 CPUs has {had:.2} behind 1,100 parked tasks"))
-}
-
-fn many_senders() -> Option<String> {
-    let mut world = World::new(host(4, 1)).unwrap();
-    world.vm(VmSpec { outside_ns: 20_000, ..VmSpec::new("vm", 64, Pattern::Ipi) });
-    (1..=50).find_map(|at| {
-        world.run(at * 20 * MS);
-        let lost = world.report().lost_relations;
-        (lost > 0).then(|| format!("{lost} senders wait for receivers that do not know of it"))
-    })
-}
-
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 26] = [
+const FINDINGS: [Finding; 23] = [
     ("A1 two clocks in one queue", false, a1),
     ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, a2),
@@ -412,10 +377,7 @@ const FINDINGS: [Finding; 26] = [
     ("A20 several VMs of a process", false, a20),
     ("VMs whose leaders slept when the scheduler was loaded", false, late_load),
     ("a VM that moves to another group", false, vm_moves),
-    ("a VM that leaves a shared group", false, vm_moves_from_another),
     ("a VM whose group goes", false, a_vms_group_goes),
-    ("a freed group behind a throttled one", false, freed_behind_throttled),
-    ("more senders than are told at once", false, many_senders),
 ];
 
 #[test]

@@ -2,7 +2,7 @@
 //! CPUs: sets of them that tasks are bound to, LLCs, and CPUs that a higher class takes.
 
 use super::MS;
-use super::setup::{Setup, least_units, shares, wakes_within};
+use super::setup::{Setup, hogs_have_cpus, least_units, shares, wakes_within};
 use crate::guest::Pattern;
 use crate::world::{Change, Host, Kind, Report, kernel};
 use anyhow::Result;
@@ -38,13 +38,7 @@ pub(super) fn pushed_away(object: Option<Vec<u8>>) -> Result<Report> {
         });
     }
     let mut report = setup.run(100, 1100);
-    for task in report.tasks.iter().filter(|task| task.name.starts_with("hog")) {
-        if task.cpus < 0.97 {
-            report
-                .findings
-                .add("share", || format!("{} has {:.3} CPUs beside idle ones", task.name, task.cpus));
-        }
-    }
+    hogs_have_cpus(&mut report);
     wakes_within(&mut report, "bound", 50, 5000.0);
     Ok(report)
 }
@@ -142,13 +136,7 @@ pub(super) fn taken_cpus_of(object: Option<Vec<u8>>, version: i32) -> Result<Rep
     }
     setup.hogs("hog", 2, |_| {});
     let mut report = setup.run(100, 1100);
-    for task in report.tasks.iter().filter(|task| task.name.starts_with("hog")) {
-        if task.cpus < 0.97 {
-            report
-                .findings
-                .add("share", || format!("{} has {:.3} CPUs beside idle ones", task.name, task.cpus));
-        }
-    }
+    hogs_have_cpus(&mut report);
     Ok(report)
 }
 

@@ -107,11 +107,22 @@ pub(super) fn least_units(report: &mut Report, name: &str, least: f64) {
     }
 }
 
-/// Finds fault with a VM or a task that has a twentieth more or less than so many CPUs.
+/// Finds fault with hogs that do not have a CPU each, where there are enough.
+pub(super) fn hogs_have_cpus(report: &mut Report) {
+    for task in report.tasks.iter().filter(|task| task.name.starts_with("hog")) {
+        if task.cpus < 0.97 {
+            report
+                .findings
+                .add("share", || format!("{} has {:.3} CPUs beside idle ones", task.name, task.cpus));
+        }
+    }
+}
+
+/// Finds fault with a VM or a task that has a twentieth more or less than so many CPUs, or a twentieth of a CPU.
 pub(super) fn has_cpus(report: &mut Report, name: &str, due: f64) {
     let vm = report.vms.iter().find(|vm| vm.name == name).map(|vm| vm.cpus);
     let had = vm.or_else(|| report.tasks.iter().find(|task| task.name == name).map(|task| task.cpus));
-    if had.is_none_or(|had| (had - due).abs() > 0.05 * due) {
+    if had.is_none_or(|had| (had - due).abs() > 0.05 * due.min(1.0)) {
         report.findings.add("share", || format!("{name} has {had:?} CPUs where {due} are due"));
     }
 }

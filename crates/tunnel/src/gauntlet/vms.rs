@@ -152,8 +152,12 @@ pub(super) fn classes(object: Option<Vec<u8>>) -> Result<Report> {
 pub(super) fn many_senders(object: Option<Vec<u8>>) -> Result<Report> {
     let mut setup = Setup::new(object, Host::default())?;
     setup.vm("vm", 64, Pattern::Ipi, |spec| spec.outside_ns = 20_000);
-    let mut report = setup.run(100, 200);
-    let lost = report.lost_relations;
+    let mut lost = 0;
+    for at in 1..=50 {
+        setup.world.run(at * 20 * MS);
+        lost = lost.max(setup.world.report().lost_relations);
+    }
+    let mut report = setup.run(1000, 1100);
     if lost > 0 {
         report
             .findings
