@@ -7,6 +7,7 @@ mod inner;
 mod kernel;
 mod observe;
 mod packing;
+mod program;
 mod ready;
 mod soak;
 mod stretched;

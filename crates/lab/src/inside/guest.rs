@@ -3,6 +3,7 @@
 //! else is real. The long check is of two cores of two siblings each; [`packing`] is for all other shapes.
 
 use super::kernel::{complaints, restarts, set_online};
+use super::program::overbook;
 use super::{cpusets, packing};
 use crate::machine::describe::{self, PREFERRED, online_cpus, scheduler_state};
 use crate::machine::shape::{SHAPES, Shape};
@@ -16,7 +17,7 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread::{self, sleep};
@@ -187,10 +188,6 @@ pub(super) fn stats() -> Result<Value> {
     serde_json::from_slice(&output.stdout).with_context(|| {
         format!("`overbook guest --status` prints no JSON: {}", String::from_utf8_lossy(&output.stderr))
     })
-}
-
-fn overbook(arguments: &[&str]) -> Result<Output> {
-    Command::new("/proc/self/exe").args(arguments).output().context("cannot start overbook")
 }
 
 /// Changes the one that runs.

@@ -4,6 +4,7 @@
 //! many. Or `overbook evidence`.
 
 use super::kernel::serves_statistics;
+use super::program::overbook;
 use super::ready;
 use crate::machine::describe::scheduler_state;
 use crate::machine::instrument::Clock;
@@ -121,7 +122,7 @@ fn start(loads: &[(String, Load, u32)], clock: &Clock) -> Result<Vms> {
 fn evidence(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     const FILE: &str = "/run/evidence.json";
     let arguments = ["evidence", "--seconds", "16", "--spin-gap-us", "250", "--output", FILE];
-    let output = Command::new("/proc/self/exe").args(arguments).output()?;
+    let output = overbook(&arguments)?;
     say(Event::Log(
         [output.stderr, output.stdout].map(|text| String::from_utf8_lossy(&text).into_owned()).concat(),
     ))?;
@@ -188,9 +189,7 @@ impl Drop for Host {
 fn report(seconds: &str, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     // A recording of its own each time.
     let _ = fs::remove_file(RECORDING);
-    let output = Command::new("/proc/self/exe")
-        .args(["report", "--seconds", seconds, "--spin-gap-us", "250", "--record", RECORDING])
-        .output()?;
+    let output = overbook(&["report", "--seconds", seconds, "--spin-gap-us", "250", "--record", RECORDING])?;
     if !output.status.success() {
         bail!("`overbook report` failed: {}", String::from_utf8_lossy(&output.stderr));
     }

@@ -3,6 +3,7 @@
 //! away. Every VM must get on at any time, and the kernel must have no complaint.
 
 use super::kernel::{complaints, restarts, serves_statistics, set_online};
+use super::program::overbook;
 use crate::machine::describe::scheduler_state;
 use crate::machine::instrument::Clock;
 use crate::machine::task::{self, now_ns};
@@ -131,10 +132,9 @@ pub fn run(soak: &Soak, seed: u64, clock: &Clock, say: &mut dyn FnMut(Event) -> 
 
 /// What is asked of `overbook guest` does not touch the host's scheduler, which has the same socket.
 fn guests_leave_it_alone() -> Result<()> {
-    let guest = |arguments: &[&str]| Command::new("/proc/self/exe").arg("guest").args(arguments).output();
-    let output = guest(&["--clean-up"])?;
+    let output = overbook(&["guest", "--clean-up"])?;
     ensure!(output.status.success(), "--clean-up: {}", String::from_utf8_lossy(&output.stderr));
-    let output = guest(&["--enforce", "sched-ext", "--replace"])?;
+    let output = overbook(&["guest", "--enforce", "sched-ext", "--replace"])?;
     let text = String::from_utf8_lossy(&output.stderr);
     ensure!(!output.status.success() && text.contains("runs already"), "--replace: {text}");
     ensure!(scheduler_state()? == "enabled", "a guest has ended the host's scheduler");
@@ -160,7 +160,7 @@ impl State<'_> {
             self.start_vm()?;
         }
         let change = CHANGES[round as usize % CHANGES.len()];
-        let set = Command::new("/proc/self/exe").args(["host", "--set", change]).output()?;
+        let set = overbook(&["host", "--set", change])?;
         if !set.status.success() || !String::from_utf8_lossy(&set.stdout).contains(change) {
             bail!(
                 "`overbook host --set {change}` failed ({}): {}",
@@ -170,7 +170,7 @@ impl State<'_> {
         }
         let class = CLASSES[round as usize % CLASSES.len()];
         let told = format!("{}={class}", self.vms[0].process.pid());
-        let class_set = Command::new("/proc/self/exe").args(["host", "--class", &told]).output()?;
+        let class_set = overbook(&["host", "--class", &told])?;
         if !class_set.status.success() {
             bail!("`overbook host --class {told}` failed: {}", String::from_utf8_lossy(&class_set.stderr));
         }
