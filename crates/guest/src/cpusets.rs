@@ -8,6 +8,7 @@ use crate::enforce::{Choice, Enforcer};
 use anyhow::{Context, Result};
 use overbook_scheduler::ending::Refused;
 use overbook_scheduler::stats::HostStats;
+use overbook_scheduler::topology;
 use scx_utils::UserExitInfo;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -64,7 +65,7 @@ impl Changed {
 
 /// The online CPUs, to see whether some come or go.
 fn online() -> String {
-    fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default()
+    topology::online().unwrap_or_default()
 }
 
 /// The CPUs that this machine can ever have, as a list.

@@ -6,7 +6,7 @@ use crate::machine::Machine;
 use crate::settings::AUTO;
 use crate::steal::Record;
 use anyhow::{Result, bail};
-use overbook_policy::entitle::{OVB_ENTITLE_ONE, entitled_cores, packs};
+use overbook_policy::entitle::{entitled_cores, packs, parts};
 use overbook_policy::steal::{Rules, State, core_to_add, core_to_drop};
 use overbook_scheduler::told::Told;
 
@@ -66,7 +66,6 @@ impl Monitor {
         // What was learnt from steal is about other sizes.
         self.state = State::default();
         let (now, all) = (self.machine.nr_preferred(), self.machine.cores.len() as u32);
-        let parts = |cpus: f64| (cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
         let wants = (record.run_ns + record.steal_ns) as f64 / record.elapsed_ns.max(1) as f64;
         if !packs(parts(wants), parts(told.cpus), now < all) {
             self.content += 1;

@@ -5,7 +5,7 @@
 
 use crate::channel::{Channel, SOCKET};
 use anyhow::{Context, Result};
-use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE, entitled, full};
+use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE, entitled, full, parts};
 use overbook_scheduler::Scheduler;
 use overbook_scheduler::times::{STAT, Times, tick_ns};
 use overbook_scheduler::told::Told;
@@ -75,7 +75,6 @@ pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) ->
     let capacity = (cpus - others_use.max(0.0)).max(0.0);
     // Beside others of a million times its weight it has next to nothing.
     let weight = |weight: f64| ((weight / heaviest * f64::from(1 << 20)) as u32).max(1);
-    let parts = |cpus: f64| (cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
     let mut claims: Vec<Claim> =
         claims.into_iter().map(|(heavy, wants)| Claim::new(weight(heavy), parts(wants))).collect();
     let most = f64::from(own.vcpus).min(cpus).min(own.limit.unwrap_or(f64::MAX));
@@ -96,7 +95,6 @@ struct Memory {
 impl Memory {
     /// What the VM is told: CPUs that it could have.
     fn decide(&mut self, could: &Could) -> f64 {
-        let parts = |cpus: f64| (cpus * f64::from(OVB_ENTITLE_ONE)) as u32;
         let found = full(parts(could.idle), parts(could.cpus), self.full);
         self.otherwise = if found == self.full { 0 } else { self.otherwise + 1 };
         if self.otherwise == LOOKS {

@@ -12,6 +12,11 @@ impl Claim {
     }
 }
 
+/// So many CPUs in parts.
+pub fn parts(cpus: f64) -> u32 {
+    (cpus * f64::from(OVB_ENTITLE_ONE)) as u32
+}
+
 /// What a tenant of a weight could have of `capacity` beside others, if it wanted `most`.
 pub fn entitled(others: &mut [Claim], weight: u32, most: u32, capacity: u32) -> u32 {
     // SAFETY: the length is the slice's own, and nothing is kept.

@@ -16,12 +16,19 @@ const READINGS: u32 = 100;
 /// Pause between two readings. With [`READINGS`] it gives a CPU a second to go.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// The CPUs that run, as a list.
+///
+/// # Errors
+/// It cannot be read.
+pub fn online() -> Result<String> {
+    fs::read_to_string(ONLINE).with_context(|| format!("cannot read {ONLINE}"))
+}
+
 /// The topology of the CPUs that are online before and after it is read.
 ///
 /// # Errors
 /// It cannot be read, or CPUs come and go for all of a second.
 pub fn read() -> Result<Topology> {
-    let online = || fs::read_to_string(ONLINE).with_context(|| format!("cannot read {ONLINE}"));
     steady(Topology::new, online, || sleep(PAUSE)).context("cannot read the CPUs' topology from sysfs")
 }
 

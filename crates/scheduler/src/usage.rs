@@ -55,10 +55,9 @@ pub struct Level {
 /// Example: a VM of weight 100 sleeps, in a group of weight 300 where another of weight 100 runs. It weighs 150.
 pub fn weight_among_all(levels: &[Level]) -> f64 {
     let top = levels.last().map_or(f64::from(OVB_WEIGHT_NICE_0), |top| top.weight as f64);
-    levels.windows(2).fold(top, |weight, pair| {
-        let [own, group] = pair else { return weight };
+    levels.iter().zip(levels.iter().skip(1)).fold(top, |weight, (own, group)| {
         let all = group.members.saturating_sub(own.counted) + own.weight;
-        weight * own.weight as f64 / (all.max(1)) as f64
+        weight * own.weight as f64 / all.max(1) as f64
     })
 }
 
