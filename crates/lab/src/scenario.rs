@@ -7,6 +7,7 @@ mod check;
 mod extends;
 mod guest;
 mod linux;
+mod loads;
 mod source;
 mod tunnel;
 
@@ -105,8 +106,8 @@ pub struct Host {
     pub nodes: u32,
     /// Threads per core, 1 or 2.
     pub smt: u32,
-    /// Memory in MiB, 512 to 16384.
-    pub memory_mb: u32,
+    /// Memory in MiB, 512 to 16384; [`Host::memory_mb`] has the default.
+    pub memory_mb: Option<u32>,
     /// Emulated speed: all CPUs together run 10^9 / 2^shift instructions per second of model time. 0 to 6.
     pub shift: u32,
     /// Length of an emulated CPU's turn, in µs of model time, 1 to 10000; by default
@@ -265,7 +266,7 @@ fn yes() -> bool {
 
 impl Default for Host {
     fn default() -> Host {
-        Host { cpus: 4, llcs: 1, nodes: 1, smt: 1, memory_mb: 1024, shift: 1, turn_us: None, dilation: 1.0 }
+        Host { cpus: 4, llcs: 1, nodes: 1, smt: 1, memory_mb: None, shift: 1, turn_us: None, dilation: 1.0 }
     }
 }
 
@@ -273,6 +274,11 @@ impl Host {
     /// The turn in force, in microseconds: a round of all CPUs takes 40 µs by default.
     pub fn turn_us(&self) -> u32 {
         self.turn_us.unwrap_or((40 / self.cpus.max(1)).max(2))
+    }
+
+    /// Memory in MiB.
+    pub fn memory_mb(&self) -> u32 {
+        self.memory_mb.unwrap_or(1024)
     }
 }
 
@@ -381,12 +387,31 @@ impl Scenario {
             line: text[..offset.min(text.len())].matches('\n').count() + 1,
             what,
         };
-        let scenario: Scenario = toml::from_str(text).map_err(|e| {
+        let mut scenario: Scenario = toml::from_str(text).map_err(|e| {
             let what = e.message().replace('\n', "; ");
             invalid(e.span().map_or(0, |s| s.start), what)
         })?;
+        scenario.fill().map_err(|(keys, what)| invalid(offset_of(text, &keys), what))?;
         scenario.check().map_err(|(keys, what)| invalid(offset_of(text, &keys), what))?;
         Ok(scenario)
+    }
+
+    /// Takes from a load of the lab's own, and from the size of Linux guests, what is not said.
+    fn fill(&mut self) -> Result<(), check::Mistake> {
+        let Some(linux) = &mut self.linux else { return Ok(()) };
+        linux.fill()?;
+        self.host.memory_mb = self.host.memory_mb.or(Some(linux.host_memory_mb()));
+        Ok(())
+    }
+
+    /// One line for headings: the title, and the load of Linux guests.
+    pub fn heading(&self) -> String {
+        let load =
+            self.linux.as_ref().and_then(|linux| linux.load.as_ref()).and_then(|name| loads::title(name));
+        match load {
+            Some(load) => format!("{}: {load}", self.title),
+            None => self.title.clone(),
+        }
     }
 
     /// What is wrong with a key of the `nth` variant in the text of a scenario, for who knows more of its value.

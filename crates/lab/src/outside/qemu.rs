@@ -92,7 +92,7 @@ impl Boot<'_> {
                 qemu.args(["-accel", "tcg,thread=single", "-cpu", "max"]);
             }
         }
-        qemu.arg("-m").arg(format!("{}M", host.memory_mb));
+        qemu.arg("-m").arg(format!("{}M", host.memory_mb()));
         self.add_cpus(&mut qemu);
         qemu.arg("-kernel").arg(&self.kernel.image).arg("-initrd").arg(self.initramfs);
         qemu.arg("-append").arg(self.command_line());
@@ -108,7 +108,7 @@ impl Boot<'_> {
         qemu.arg("-smp")
             .arg(format!("cpus={},sockets={},cores={cores},threads={}", host.cpus, host.llcs, host.smt));
         if host.nodes > 1 {
-            let (cpus, memory) = (host.cpus / host.nodes, host.memory_mb / host.nodes);
+            let (cpus, memory) = (host.cpus / host.nodes, host.memory_mb() / host.nodes);
             for node in 0..host.nodes {
                 qemu.arg("-object").arg(format!("memory-backend-ram,id=node{node},size={memory}M"));
                 let mut numa = format!("node,nodeid={node},memdev=node{node}");

@@ -170,7 +170,7 @@ fn collect(
 fn describe(name: String, scenario: &Scenario, text: String) -> ScenarioInfo {
     ScenarioInfo {
         name,
-        title: scenario.title.clone(),
+        title: scenario.heading(),
         text,
         seed: scenario.seed,
         overcommit: scenario.overcommit(),

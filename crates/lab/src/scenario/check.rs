@@ -13,7 +13,7 @@ impl Scenario {
         let (most_cpus, most_threads) = if self.tunnel.is_some() { (1024, 8) } else { (16, 2) };
         range(&["host", "cpus"], host.cpus, 1, most_cpus)?;
         range(&["host", "smt"], host.smt, 1, most_threads)?;
-        range(&["host", "memory_mb"], host.memory_mb, 512, 16384)?;
+        range(&["host", "memory_mb"], host.memory_mb(), 512, 16384)?;
         range(&["host", "shift"], host.shift, 0, 6)?;
         range(&["host", "turn_us"], host.turn_us(), 1, 10_000)?;
         range(&["host", "dilation"], host.dilation, 0.1, 100.0)?;
@@ -391,13 +391,7 @@ mod tests {
                 ),
                 "x.toml:6: cpus = 4 is out of range: 1 to 3",
             ),
-            (
-                GOOD.replace(
-                    "[[vm]]\ncount = 2\nvcpus = 4\npattern = \"lock\"",
-                    "[linux]\npackages = []\ncpus = 2\ncommand = [\"x\"]",
-                ),
-                "x.toml:2: the host needs 2048 MB",
-            ),
+            (LINUX.replace("4096", "2000"), "x.toml:4: the host needs 2048 MB"),
             (
                 format!("{GOOD}[[variant]]\nname = \"a\"\ncooperate = 1\n"),
                 "x.toml:10: `cooperate` needs a [linux]",

@@ -3,6 +3,7 @@
 
 use super::Host;
 use super::check::{Mistake, mistake, prefixed_table, range};
+use super::loads;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -41,15 +42,18 @@ pub struct LinuxSpec {
     pub vcpus: Vcpus,
     /// The vCPUs run on the host's first so many CPUs; what else QEMU does runs on the others. 1 to `[host] cpus` − 1.
     pub cpus: u32,
-    /// Of each guest, in MiB, 256 to 4096.
-    #[serde(default = "memory_mb")]
-    pub memory_mb: u32,
+    /// Of each guest, in MiB, 256 to 4096; [`LinuxSpec::memory_mb`] has the default.
+    pub memory_mb: Option<u32>,
     /// See [`Paravirtual`].
     #[serde(default)]
     pub paravirtual: Paravirtual,
+    /// A load that comes with the lab ([`loads`]): it says what the keys below do not.
+    pub load: Option<String>,
     /// Debian packages that have the programs and files of the guests.
+    #[serde(default)]
     pub packages: Vec<String>,
     /// A program of these packages and its arguments, run again and again in every guest. Runs per second are counted.
+    #[serde(default)]
     pub command: Vec<String>,
     /// The like, run once when a guest is up.
     #[serde(default)]
@@ -71,11 +75,47 @@ fn two_vcpus() -> Vcpus {
     Vcpus::All(2)
 }
 
-fn memory_mb() -> u32 {
-    512
-}
+/// A guest's memory in MiB, if neither scenario nor load say more.
+const MEMORY_MB: u32 = 512;
+
+/// A host's memory in MiB, besides its guests': at least, and by default.
+const HOST_MB: (u32, u32) = (1024, 1536);
 
 impl LinuxSpec {
+    /// Memory of each guest, in MiB.
+    pub fn memory_mb(&self) -> u32 {
+        self.memory_mb.unwrap_or(MEMORY_MB)
+    }
+
+    /// Memory of a host of these guests that is not said, in MiB.
+    pub(super) fn host_memory_mb(&self) -> u32 {
+        self.guests * self.memory_mb() + HOST_MB.1
+    }
+
+    /// Takes from the load, if it names one, what it does not say itself.
+    pub(super) fn fill(&mut self) -> Result<(), Mistake> {
+        let Some(name) = &self.load else { return Ok(()) };
+        let all = loads::all();
+        let Some(load) = all.get(name) else {
+            let names = all.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            return mistake(&["linux", "load"], format!("there is no load {name:?}; there are {names}"));
+        };
+        let or = |own: &mut Vec<String>, its: &[String]| {
+            if own.is_empty() {
+                *own = its.to_vec();
+            }
+        };
+        or(&mut self.packages, &load.packages);
+        or(&mut self.command, &load.command);
+        or(&mut self.prepare, &load.prepare);
+        if self.files.is_empty() {
+            self.files.clone_from(&load.files);
+        }
+        self.figure = self.figure.take().or_else(|| load.figure.clone());
+        self.memory_mb = self.memory_mb.or(load.memory_mb);
+        Ok(())
+    }
+
     /// vCPUs of every guest.
     pub fn vcpus(&self) -> Vec<u32> {
         match &self.vcpus {
@@ -92,8 +132,8 @@ impl LinuxSpec {
                 "Linux guests are not mixed with micro-guests: leave [[vm]] or [linux] out".into(),
             );
         }
-        let need_mb = self.guests * self.memory_mb + 1024;
-        if host.memory_mb < need_mb {
+        let need_mb = self.guests * self.memory_mb() + HOST_MB.0;
+        if host.memory_mb.is_some_and(|mb| mb < need_mb) {
             return mistake(
                 &["host", "memory_mb"],
                 format!("the host needs {need_mb} MB for these guests: raise memory_mb to that"),
@@ -124,11 +164,11 @@ impl LinuxSpec {
             return mistake(&["cpus"], "QEMU needs a CPU beside the guests': raise [host] cpus".into());
         }
         range(&["cpus"], self.cpus, 1, host_cpus - 1)?;
-        range(&["memory_mb"], self.memory_mb, 256, 4096)?;
+        range(&["memory_mb"], self.memory_mb(), 256, 4096)?;
         if self.command.first().is_none_or(String::is_empty) {
             return mistake(
                 &["command"],
-                "the guests have nothing to do: name a program, such as [\"hackbench\"]".into(),
+                "the guests have nothing to do: name a program, such as [\"hackbench\"], or a load".into(),
             );
         }
         Ok(())

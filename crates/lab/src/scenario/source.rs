@@ -6,7 +6,7 @@ use super::{Scenario, check::offset_of};
 use anyhow::{Context, Result, bail};
 use std::path::Path;
 use std::str::FromStr;
-use toml_edit::{DocumentMut, Item, TableLike, Value};
+use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
 /// A scenario file and what an order changes in it.
 #[derive(Clone, Copy)]
@@ -89,6 +89,9 @@ impl FromStr for Setting {
     }
 }
 
+/// Tables that every scenario has, whether it says something of them or not.
+const OPTIONAL: [&str; 3] = ["host", "measure", "layout"];
+
 impl Setting {
     /// As a part of a file's name.
     fn name(&self) -> String {
@@ -97,6 +100,10 @@ impl Setting {
     }
 
     fn apply(&self, document: &mut DocumentMut) -> Result<()> {
+        let table = self.keys.first().filter(|key| OPTIONAL.contains(&key.as_str()));
+        if let (Some(table), true) = (table, self.keys.len() > 1) {
+            document.entry(table).or_insert(Item::Table(Table::new()));
+        }
         replace(document.as_table_mut(), &self.keys, &self.value)
             .with_context(|| format!("there is no table for {}", self.text))
     }
@@ -134,11 +141,13 @@ mod tests {
 
     #[test]
     fn settings_replace_values() {
-        let (scenario, text, name) = read(&["vm.count=3", "host.cpus=8", "title=\"a b\""]).unwrap();
+        let settings = ["vm.count=3", "host.cpus=8", "title=\"a b\"", "measure.seconds=8"];
+        let (scenario, text, name) = read(&settings).unwrap();
         assert_eq!((scenario.host.cpus, scenario.title.as_str()), (8, "a b"));
         assert!(scenario.vms.iter().all(|vm| vm.count == 3));
         assert_eq!(Scenario::parse(&text, Path::new("x")).unwrap().host.cpus, 8);
-        assert_eq!(name, "few+vm.count=3+host.cpus=8+title=_a_b_");
+        assert_eq!(scenario.measure.seconds, 8.0, "a table that the file does not have");
+        assert_eq!(name, "few+vm.count=3+host.cpus=8+title=_a_b_+measure.seconds=8");
     }
 
     #[test]

@@ -85,7 +85,7 @@ impl LinuxVm {
             .args(["-L", &format!("/{FIRMWARE_DIR}"), "-nodefaults", "-no-user-config", "-display", "none"])
             .args(["-no-reboot", "-accel", "kvm", "-cpu", &cpu(spec.paravirtual, weight), "-M", MACHINE])
             .args(["-name", &format!("guest={name},debug-threads=on")])
-            .args(["-smp", &vcpus.to_string(), "-m", &spec.memory_mb.to_string()])
+            .args(["-smp", &vcpus.to_string(), "-m", &spec.memory_mb().to_string()])
             .args(["-kernel", &format!("/{INNER_KERNEL}"), "-initrd", &format!("/{INNER_INITRAMFS}")])
             .args(["-append", &command_line(weight)])
             .args([
