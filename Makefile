@@ -29,7 +29,7 @@ build: setup
 ## The main job: an emulated oversubscribed KVM host, measured.
 lab: build
 	$(OVERBOOK) lab emulator --build
-	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/%.toml) --jobs 3 --output $(RESULTS)
+	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/headline/%.toml) --jobs 3 --output $(RESULTS)
 
 ## The kernel with this project's patches, for the lab: docs/kernel.md.
 kernel: build

@@ -339,7 +339,7 @@ impl Lab {
 fn check(files: &[PathBuf]) -> Result<()> {
     for file in files {
         let scenario = variants::read(Source { file, variants_of: None, settings: &[] })?;
-        writeln!(Stdout, "{}: fine ({})", file.display(), scenario.title)?;
+        writeln!(Stdout, "{}: fine ({})", file.display(), scenario.heading())?;
     }
     Ok(())
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Bad input gets one clear sentence and a non-zero exit.
 
+use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
 use tempfile::TempDir;
 
-const ALONE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/alone.toml");
+const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/headline/lock-2to1.toml");
 
 /// Runs the program; returns what it says on stderr.
 fn complaint(arguments: &[&str], environment: &[(&str, &str)]) -> String {
@@ -29,8 +30,8 @@ fn refusal(arguments: &[&str]) -> String {
 #[test]
 fn values_are_refused_in_words() {
     for (arguments, expected) in [
-        (&["lab", "run", ALONE, "--repetitions", "0"][..], "a number from 1 to 1000 belongs here"),
-        (&["lab", "run", ALONE, "--repetitions", "x"], "a number from 1 to 1000 belongs here"),
+        (&["lab", "run", SCENARIO, "--repetitions", "0"][..], "a number from 1 to 1000 belongs here"),
+        (&["lab", "run", SCENARIO, "--repetitions", "x"], "a number from 1 to 1000 belongs here"),
         (&["bench", "--vms", "none"], "a number from 1 to 64 belongs here"),
         (&["host", "--metrics", "here"], "as in 127.0.0.1:9836"),
         // Whether a scheduler runs or not.
@@ -90,8 +91,8 @@ fn bad_scenarios_are_named_with_their_line() {
 
 #[test]
 fn variants_of_another_kind_of_machine_are_refused() {
-    let guest = ALONE.replace("alone", "guest-phases");
-    let said = complaint(&["lab", "run", ALONE, "--variants-of", &guest], &[]);
+    let guest = SCENARIO.replace("headline/lock-2to1", "guest/guest-messages");
+    let said = complaint(&["lab", "run", SCENARIO, "--variants-of", &guest], &[]);
     assert!(said.contains("do not fit") && said.contains("`guest` needs a [guest]"), "{said}");
 }
 
@@ -99,7 +100,7 @@ fn variants_of_another_kind_of_machine_are_refused() {
 fn a_missing_emulator_is_named_with_its_package() {
     let dir = TempDir::new().unwrap();
     let cache = dir.path().to_str().unwrap();
-    let said = complaint(&["lab", "run", ALONE], &[("PATH", "/nonexistent"), ("OVERBOOK_CACHE", cache)]);
+    let said = complaint(&["lab", "run", SCENARIO], &[("PATH", "/nonexistent"), ("OVERBOOK_CACHE", cache)]);
     assert!(said.contains("qemu-system-x86") && said.contains("make setup"), "{said}");
 }
 
@@ -110,7 +111,7 @@ fn unknown_kernels_are_refused() {
     let path = stand_in(&dir);
     let results = dir.path().join("results");
     let output = results.to_str().unwrap();
-    let arguments = ["lab", "run", ALONE, "--output", output, "--kernel", "/nonexistent/vmlinuz"];
+    let arguments = ["lab", "run", SCENARIO, "--output", output, "--kernel", "/nonexistent/vmlinuz"];
     let said = complaint(&arguments, &[("PATH", &path), ("OVERBOOK_CACHE", out)]);
     assert!(said.contains("there is no kernel image"), "{said}");
     assert!(!results.exists(), "no folder for results that never come");
@@ -121,11 +122,11 @@ fn unknown_kernels_are_refused() {
 fn results_have_a_place_before_anything_is_booted() {
     let dir = TempDir::new().unwrap();
     let path = stand_in(&dir);
-    let twin = dir.path().join("alone.toml");
-    std::fs::copy(ALONE, &twin).unwrap();
-    let said = complaint(&["lab", "run", ALONE, twin.to_str().unwrap()], &[("PATH", &path)]);
-    assert!(said.contains("would both write alone.json"), "{said}");
-    let said = complaint(&["lab", "run", ALONE, "--output", "/proc/self"], &[("PATH", &path)]);
+    let twin = dir.path().join("lock-2to1.toml");
+    std::fs::copy(SCENARIO, &twin).unwrap();
+    let said = complaint(&["lab", "run", SCENARIO, twin.to_str().unwrap()], &[("PATH", &path)]);
+    assert!(said.contains("would both write lock-2to1.json"), "{said}");
+    let said = complaint(&["lab", "run", SCENARIO, "--output", "/proc/self"], &[("PATH", &path)]);
     assert!(said.contains("cannot write to /proc/self"), "{said}");
 }
 
@@ -176,9 +177,14 @@ fn a_result_is_shown_again() {
 #[test]
 fn shipped_scenarios_are_sound() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
-    let files = std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path());
-    // The wind tunnel's are in a folder below, and crates/tunnel tries them.
-    let files = files.filter(|path| path.is_file());
+    let below =
+        |dir: &Path| std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
+    // crates/tunnel tries the wind tunnel's.
+    let folders = below(Path::new(dir)).into_iter().filter(|path| !path.ends_with("tunnel"));
+    let files: Vec<_> = folders.flat_map(|folder| below(&folder)).collect();
+    // Commands in results name a file without its folder.
+    let names: HashSet<_> = files.iter().map(|file| file.file_name().unwrap()).collect();
+    assert!(files.len() > 20 && names.len() == files.len(), "{files:?}");
     let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
     assert!(command.args(["lab", "check"]).args(files).status().unwrap().success());
 }
@@ -193,8 +199,8 @@ fn bad_windows_and_recordings_are_refused() {
     assert!(refusal(&["report", "--seconds", "0"]).contains("a number from 0.1 to 86400 belongs here"));
     assert!(complaint(&["top", "--from", "/dev/null"], &[]).contains("no terminal"));
     assert!(complaint(&["report", "--from", "/dev/null"], &[]).contains("the recording is empty"));
-    let said = complaint(&["report", "--from", ALONE], &[]);
-    assert!(said.contains("alone.toml:1: not a recorded snapshot"), "{said}");
+    let said = complaint(&["report", "--from", SCENARIO], &[]);
+    assert!(said.contains("lock-2to1.toml:1: not a recorded snapshot"), "{said}");
 }
 
 #[test]
@@ -298,7 +304,7 @@ fn the_tunnel_prints_tables_traces_and_pictures() {
     assert_eq!(text, run().1, "two runs of one seed differ");
     assert!(std::fs::read_to_string(&picture).unwrap().contains("<svg"));
     let (fine, text) =
-        tunnel(&["lock-2to1.toml", "--seconds", "0.01", "--json", "--set", "slice_ns=10000000"]);
+        tunnel(&["headline/lock-2to1.toml", "--seconds", "0.01", "--json", "--set", "slice_ns=10000000"]);
     assert!(fine && text.contains("\"units_per_second\""), "{text}");
 }
 
@@ -316,10 +322,10 @@ fn the_tunnel_fails_in_one_sentence() {
         "{text}"
     );
     for (arguments, words) in [
-        (["lock-2to1.toml", "--trace", "5"], "two times in ms"),
-        (["lock-2to1.toml", "--set", "slice_ns"], "a variable and a number"),
-        (["lock-2to1.toml", "--set", "slice=1"], "no setting \"slice\""),
-        (["lock-2to1.toml", "--seconds", "0"], "give seconds"),
+        (["headline/lock-2to1.toml", "--trace", "5"], "two times in ms"),
+        (["headline/lock-2to1.toml", "--set", "slice_ns"], "a variable and a number"),
+        (["headline/lock-2to1.toml", "--set", "slice=1"], "no setting \"slice\""),
+        (["headline/lock-2to1.toml", "--seconds", "0"], "give seconds"),
         (["tunnel/none.toml", "--seed", "1"], "cannot read scenario"),
     ] {
         let (fine, text) = tunnel(&arguments);

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 const LINES: &str = include_str!("data/walk.txt");
 const DATA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data");
-const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/alone.toml");
+const SCENARIO: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios/headline/lock-2to1.toml");
 
 /// What takes longer hangs.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -168,7 +168,7 @@ fn walk(place: Place) {
         for name in ["recording.jsonl", "report.json"] {
             fs::copy(Path::new(DATA).join(name), dir.path().join("data").join(name)).unwrap();
         }
-        fs::copy(SCENARIO, dir.path().join("data/alone.toml")).unwrap();
+        fs::copy(SCENARIO, dir.path().join("data/lock-2to1.toml")).unwrap();
         let line = line.trim_start_matches('!');
         let words: Vec<String> = line
             .split_whitespace()
@@ -177,7 +177,7 @@ fn walk(place: Place) {
                 word.replace("{dir}", &own)
                     .replace("{recording}", &format!("{own}/data/recording.jsonl"))
                     .replace("{report}", &format!("{own}/data/report.json"))
-                    .replace("{scenario}", &format!("{own}/data/alone.toml"))
+                    .replace("{scenario}", &format!("{own}/data/lock-2to1.toml"))
                     .replace("{full}", &format!("{own}/full"))
                     // Not even root can make anything there.
                     .replace("{bad}", "/proc/1/nothing")

@@ -44,7 +44,11 @@ fn of_report(report: &Report) -> Vec<Load> {
         let rate = |row: &Row| if row.rate.is_finite() { row.rate } else { 0.0 };
         let found = others.iter().filter_map(|variant| of(variant));
         Load {
-            name: if alone { label(report) } else { format!("{}: {}", label(report), baseline.group) },
+            name: if alone {
+                report.scenario.label()
+            } else {
+                format!("{}: {}", report.scenario.label(), baseline.group)
+            },
             ours: ours.and_then(of),
             best: found.max_by(|a, b| rate(a).total_cmp(&rate(b))),
             failed: others.iter().filter(|v| of(v).is_none()).map(ToString::to_string).collect(),
@@ -52,13 +56,6 @@ fn of_report(report: &Report) -> Vec<Load> {
         }
     };
     baselines.iter().map(load).collect()
-}
-
-/// The scenario and its settings; whose variants it took does not matter here.
-fn label(report: &Report) -> String {
-    let mut parts = report.scenario.name.split('+');
-    let name = parts.next().unwrap_or_default().to_string();
-    parts.filter(|part| part.contains('=')).fold(name, |name, setting| format!("{name}, {setting}"))
 }
 
 /// Mean and least of the shares of the bound.
@@ -133,7 +130,7 @@ mod tests {
         let report = with_others();
         let loads = loads(&[&report]);
         assert_eq!(loads.len(), 1);
-        assert_eq!(loads[0].name, "sample, linux.guests=3");
+        assert_eq!(loads[0].name, "sample, guests=3");
         assert_eq!(loads[0].ours.as_ref().unwrap().variant, "ours");
         assert_eq!(loads[0].best.as_ref().unwrap().variant, "scx_fast");
         assert_eq!(loads[0].failed, ["scx_dead"]);
@@ -148,7 +145,7 @@ mod tests {
         let mut report = with_others();
         report.runs.iter_mut().for_each(|run| run.vms[1].unit = "phases".into());
         let names: Vec<String> = loads(&[&report]).into_iter().map(|load| load.name).collect();
-        assert_eq!(names, ["sample, linux.guests=3: locks", "sample, linux.guests=3: phases"]);
+        assert_eq!(names, ["sample, guests=3: locks", "sample, guests=3: phases"]);
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn commands(reports: &[&Report]) -> String {
         let name = parts.next().unwrap_or_default();
         let options = parts.map(|part| match part.contains('=') {
             true => format!(" --set {part}"),
-            false => format!(" --variants-of scenarios/{part}.toml"),
+            false => format!(" --variants-of scenarios/*/{part}.toml"),
         });
         let options = options.collect::<String>();
         match alike.iter_mut().find(|(known, _)| *known == options) {
@@ -77,7 +77,7 @@ fn commands(reports: &[&Report]) -> String {
     }
     let command = |(options, names): &(String, Vec<&str>)| {
         let names = if names.len() == 1 { names.concat() } else { format!("{{{}}}", names.join(",")) };
-        format!("`overbook lab run scenarios/{names}.toml{options}`")
+        format!("`overbook lab run scenarios/*/{names}.toml{options}`")
     };
     alike.iter().map(command).collect::<Vec<_>>().join("; ")
 }
@@ -271,12 +271,12 @@ mod tests {
         report.overbook = "0.1.0+git20261123.192314.268.5c9525cccd".into();
         let said = source(&[&report]);
         assert!(said.starts_with("Commit 5c9525cccd; "), "{said}");
-        assert!(said.ends_with("`overbook lab run scenarios/sample.toml`"), "{said}");
+        assert!(said.ends_with("`overbook lab run scenarios/*/sample.toml`"), "{said}");
         let mut other = report.clone();
         other.scenario.name = "sample+rivals+linux.guests=3".into();
         let said = source(&[&report, &other]);
-        let options = "--variants-of scenarios/rivals.toml --set linux.guests=3`";
-        assert!(said.ends_with(&format!("; `overbook lab run scenarios/sample.toml {options}")), "{said}");
+        let options = "--variants-of scenarios/*/rivals.toml --set linux.guests=3`";
+        assert!(said.ends_with(&format!("; `overbook lab run scenarios/*/sample.toml {options}")), "{said}");
     }
 
     #[test]

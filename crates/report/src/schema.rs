@@ -54,6 +54,20 @@ pub struct ScenarioInfo {
     pub dilation: f64,
 }
 
+impl ScenarioInfo {
+    /// For rows of tables: the file's name and the settings, as in `linux-2to1, load=futex`. Whose variants it took is not in
+    /// it: rows name variants themselves.
+    pub fn label(&self) -> String {
+        let mut parts = self.name.split('+');
+        let name = parts.next().unwrap_or_default().to_string();
+        let settings = parts.filter(|part| part.contains('='));
+        settings.fold(name, |name, setting| {
+            let (path, value) = setting.split_once('=').unwrap_or_default();
+            format!("{name}, {}={value}", path.rsplit('.').next().unwrap_or_default())
+        })
+    }
+}
+
 /// The host under test.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct MachineInfo {

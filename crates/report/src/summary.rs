@@ -179,8 +179,8 @@ pub fn outcomes(reports: &[&Report]) -> Vec<Outcome> {
         }
         for group in &groups {
             let name = match groups.len() {
-                1 => report.scenario.name.clone(),
-                _ => format!("{}: {group}", report.scenario.name),
+                1 => report.scenario.label(),
+                _ => format!("{}: {group}", report.scenario.label()),
             };
             let of_group = rows.iter().filter(|row| row.group == *group);
             found.extend(of_group.map(|row| Outcome { scenario, name: name.clone(), row: row.clone() }));

@@ -64,18 +64,18 @@ fn the_lab_refuses_what_only_the_tunnel_runs() {
 
 #[test]
 fn the_tunnel_refuses_what_only_the_lab_runs() {
-    for (name, table) in [("linux-futex", "[linux]"), ("guest-quiet", "[guest]")] {
+    for (name, table) in [("headline/linux-2to1", "[linux]"), ("guest/guest-quiet", "[guest]")] {
         let why = scene::read(&folder().join(format!("{name}.toml"))).unwrap_err().to_string();
         assert!(why.contains(table) && why.contains(".toml:") && why.contains("overbook lab run"), "{why}");
     }
-    let hostile = scene::read(&folder().join("hostile.toml")).unwrap();
+    let hostile = scene::read(&folder().join("rules/hostile.toml")).unwrap();
     let why = scene::build(&hostile, &Options::default()).err().unwrap();
     assert!(format!("{why:#}").contains("one storm"), "{why:#}");
 }
 
 #[test]
 fn mistakes_of_options_are_one_sentence() {
-    let file = folder().join("lock-2to1.toml");
+    let file = folder().join("headline/lock-2to1.toml");
     let scenario = scene::read(&file).unwrap();
     let refused = |options: Options| format!("{:#}", scene::build(&scenario, &options).err().unwrap());
     let set = refused(Options { set: vec![("slise_ns".into(), 1)], ..Options::default() });
@@ -86,7 +86,7 @@ fn mistakes_of_options_are_one_sentence() {
 
 #[test]
 fn switches_of_the_host_are_known() {
-    let mut scenario = short(0.0, 0.02, &folder().join("relations-ipi.toml"));
+    let mut scenario = short(0.0, 0.02, &folder().join("rules/relations.toml"));
     let run = |scenario: &Scenario, variant: &str| {
         let options = Options { variant: Some(variant.into()), ..Options::default() };
         scene::build(scenario, &options).map(|mut scene| scene.run().digest)

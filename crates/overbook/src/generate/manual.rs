@@ -31,7 +31,7 @@ pub fn examples(page: &str) -> &'static [Example] {
             ("Schedule a KVM host until Ctrl-C", "sudo overbook host"),
             (
                 "Measure a scenario on an emulated host",
-                "overbook lab run /usr/share/overbook/scenarios/lock-2to1.toml",
+                "overbook lab run /usr/share/overbook/scenarios/headline/lock-2to1.toml",
             ),
         ],
         "overbook-host" => &[
@@ -95,18 +95,18 @@ pub fn examples(page: &str) -> &'static [Example] {
         "overbook-lab" => &[
             (
                 "Measure a scenario on an emulated host",
-                "overbook lab run /usr/share/overbook/scenarios/lock-2to1.toml",
+                "overbook lab run /usr/share/overbook/scenarios/headline/lock-2to1.toml",
             ),
             ("See which kernels there are for it", "overbook lab kernels"),
         ],
         "overbook-lab-run" => &[
             (
                 "Measure a scenario; tables, JSON and a page go to lab-results/",
-                "overbook lab run /usr/share/overbook/scenarios/lock-2to1.toml",
+                "overbook lab run /usr/share/overbook/scenarios/headline/lock-2to1.toml",
             ),
             (
                 "On a newer kernel, with another seed, to another folder",
-                "overbook lab run /usr/share/overbook/scenarios/ipi-2to1.toml --kernel 7.2 --seed 2 --output other",
+                "overbook lab run /usr/share/overbook/scenarios/headline/ipi-2to1.toml --kernel 7.2 --seed 2 --output other",
             ),
         ],
         "overbook-lab-check" => &[("Check one's own scenario", "overbook lab check my.toml")],

@@ -119,7 +119,7 @@ fn the_package_installs_and_goes_without_a_trace() {
         "usr/share/doc/overbook/README.md",
         "usr/share/doc/overbook/docs/host.md",
         "usr/share/doc/overbook/changelog.gz",
-        "usr/share/overbook/scenarios/lock-2to1.toml",
+        "usr/share/overbook/scenarios/headline/lock-2to1.toml",
         "usr/share/overbook/prometheus/overbook.rules.yml",
         "usr/share/overbook/prometheus/kustomization.yaml",
         "usr/share/overbook/grafana/kustomization.yaml",
@@ -192,7 +192,7 @@ fn pages_and_documents_of_the_package_name_what_is_in_it() {
     }
     assert!(named > 20, "{named}");
     let doc = root.path().join("usr/share/doc/overbook");
-    assert!(doc.join("scenarios/lock-2to1.toml").exists());
+    assert!(doc.join("scenarios/headline/lock-2to1.toml").exists());
     for file in files(&doc).iter().filter(|file| file.extension().is_some_and(|e| e == "md")) {
         let text = fs::read_to_string(doc.join(file)).unwrap();
         for target in text.split("](").skip(1).filter_map(|rest| rest.split(')').next()) {

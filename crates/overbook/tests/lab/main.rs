@@ -61,7 +61,7 @@ fn vm<'a>(report: &'a Report, variant: &str, name: &str) -> &'a VmResult {
 
 /// Every pattern works, every counter counts, on one kernel.
 fn smoke(series: &str) -> Report {
-    let report = run(&scenario("smoke.toml"), &["--kernel", series]);
+    let report = run(&scenario("cost/smoke.toml"), &["--kernel", series]);
     assert_eq!(report.machine.cpus, 4);
     assert!(report.instrument.as_ref().unwrap().ok);
     assert_eq!(summary::failed(&report), Vec::<String>::new());
@@ -139,7 +139,7 @@ fn a_known_answer_comes_twice() {
 /// vCPUs are picked for all that is known of them; without relations nobody is known to be awaited.
 #[test]
 fn every_tier_is_picked() {
-    let report = run(&scenario("tiers.toml"), &["--kernel", "6.18", "--repetitions", "1"]);
+    let report = run(&scenario("rules/tiers.toml"), &["--kernel", "6.18", "--repetitions", "1"]);
     assert_eq!(summary::failed(&report), Vec::<String>::new());
     let picked = |variant: &str, tier: &str| {
         let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
@@ -166,7 +166,7 @@ fn a_scheduler_may_be_changed_and_killed_and_vms_get_on() {
 /// The least weight beside the greatest waits for its share, or for no longer than it is told to.
 #[test]
 fn nobody_waits_for_ever() {
-    let report = run(&scenario("overdue.toml"), &["--kernel", "6.18"]);
+    let report = run(&scenario("rules/overdue.toml"), &["--kernel", "6.18"]);
     let overdue = |variant: &str| {
         let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
         run.extra["overbook: overdue"]
