@@ -3,6 +3,7 @@
 //!
 //! * [`values`]: values of options, refused in words that people use.
 //! * [`Bare`]: options without a program.
+//! * [`cpulist`]: lists of CPUs.
 //! * [`changes`]: what may change while a program runs, `--set KEY=VALUE`.
 //! * [`output`]: how they print.
 
@@ -11,6 +12,7 @@
 
 mod bare;
 pub mod changes;
+pub mod cpulist;
 pub mod output;
 pub mod values;
 

@@ -3,9 +3,9 @@
 //! nothing at a switch or a wake-up: the kernel moves what has to move when a cpuset changes, and EEVDF knows no other
 //! CPUs until it changes again.
 
-use crate::cpulist::{self, Cpus};
 use crate::enforce::{Choice, Enforcer};
 use anyhow::{Context, Result};
+use overbook_cli::cpulist::{self, Cpus};
 use overbook_scheduler::ending::Refused;
 use overbook_scheduler::stats::HostStats;
 use overbook_scheduler::topology;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! How tasks are kept on preferred CPUs.
 
-use crate::cpulist::Cpus;
 use crate::cpusets::Changed;
 use anyhow::Result;
 use clap::ValueEnum;
+use overbook_cli::cpulist::Cpus;
 use overbook_scheduler::stats::HostStats;
 use scx_utils::UserExitInfo;
 use serde::Serialize;

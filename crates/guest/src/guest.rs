@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The guest: what it has of its host, which CPUs it prefers, and who follows them. All but who keeps tasks there.
 
-use crate::cpulist::{self, Cpus};
 use crate::enforce::{Choice, Enforcer};
 use crate::irqbalance::Irqbalance;
 use crate::keeper::{Keeper, Undo};
@@ -18,6 +17,7 @@ use crate::told::Port;
 use crate::trace;
 use anyhow::Result;
 use overbook_cli::changes::{Change, Changeable};
+use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::steal::ratio;
 use std::fs::File;
 use std::path::Path;

@@ -6,7 +6,6 @@
 //! what irqbalance was configured with (irqbalance.c, sock_handle()). Anybody may listen under such a name, so whoever
 //! answers is believed only if it is root's process.
 
-use crate::cpulist::{self, Cpus};
 use anyhow::{Context, Result, bail};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials, connect,
@@ -14,6 +13,7 @@ use nix::sys::socket::{
 };
 use nix::sys::time::TimeVal;
 use nix::unistd::geteuid;
+use overbook_cli::cpulist::{self, Cpus};
 use std::fs;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};

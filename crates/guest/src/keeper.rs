@@ -5,12 +5,12 @@
 //! SIGKILL. Whoever kills both (`systemctl kill`, the OOM killer of a cgroup) leaves the same in [`FILE`], and
 //! `overbook guest --clean-up`, which the service calls at its end, or the next start undo it.
 
-use crate::cpulist::Cpus;
 use crate::cpusets::Changed;
 use crate::irqbalance::Irqbalance;
 use crate::publish::{self, Published};
 use crate::steer::Steering;
 use anyhow::{Context, Result};
+use overbook_cli::cpulist::Cpus;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{BufRead, Write};

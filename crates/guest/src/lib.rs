@@ -17,7 +17,6 @@
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
 mod berth;
-pub mod cpulist;
 pub mod cpusets;
 pub mod enforce;
 mod guest;

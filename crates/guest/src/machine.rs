@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The guest's cores: SMT siblings together, with their nodes, and the one that housekeeping runs on.
 
-use crate::cpulist::{self, Cpus};
 use anyhow::Result;
+use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::steal::Core;
 use overbook_scheduler::domains::cores;
 use overbook_scheduler::topology;

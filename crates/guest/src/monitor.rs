@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which CPUs to prefer: the policy's number of cores, on a machine of cores and nodes, or the user's own choice.
 
-use crate::cpulist::{self, Cpus};
 use crate::machine::Machine;
 use crate::settings::AUTO;
 use crate::steal::Record;
 use anyhow::{Result, bail};
+use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::entitle::{entitled_cores, packs, parts};
 use overbook_policy::steal::{Rules, State, core_to_add, core_to_drop};
 use overbook_scheduler::told::Told;

@@ -2,7 +2,7 @@
 //! The kernel's own steal governor (`drivers/virt/steal_governor`, Linux 7.4): two that pack the same guest would each
 //! take the other's effect for the host's.
 
-use crate::cpulist;
+use overbook_cli::cpulist;
 use overbook_scheduler::ending::Refused;
 use std::fs;
 use std::path::Path;

@@ -2,8 +2,8 @@
 //! The preferred CPUs for other programs: `/run/overbook/preferred`, one line in the kernel's format of CPU lists,
 //! replaced as a whole. It exists only while `overbook guest` runs.
 
-use crate::cpulist::{self, Cpus};
 use anyhow::{Context, Result};
+use overbook_cli::cpulist::{self, Cpus};
 use std::fs;
 use std::path::{Path, PathBuf};
 

@@ -2,7 +2,7 @@
 //! Real-time and deadline tasks on CPUs that are not preferred. They are of higher scheduling classes, which no
 //! sched_ext scheduler can move, and no interface but their affinity does; so they are counted, and named.
 
-use crate::cpulist::Cpus;
+use overbook_cli::cpulist::Cpus;
 use std::fs;
 use std::path::Path;
 

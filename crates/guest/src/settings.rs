@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What may change while the guest's scheduler runs.
 
-use crate::cpulist;
 use anyhow::{Result, bail};
 use clap::{Args, ValueEnum};
 use overbook_cli::Switch;
 use overbook_cli::changes::Changeable;
+use overbook_cli::cpulist;
 use overbook_cli::values::number;
 use overbook_policy::steal::{PROPORTIONAL, Rules, STEP};
 use overbook_scheduler::Tunables;

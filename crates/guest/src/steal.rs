@@ -2,8 +2,8 @@
 //! What the guest got and what was stolen from it: the monitor's only input. A file in the format of `/proc/stat` may
 //! stand in for the real one, and samples can be recorded and replayed.
 
-use crate::cpulist::Cpus;
 use anyhow::{Context, Result};
+use overbook_cli::cpulist::Cpus;
 use overbook_policy::steal::Sample;
 use overbook_scheduler::times::{STAT, Times, tick_ns};
 use serde::{Deserialize, Serialize};

@@ -2,7 +2,7 @@
 //! Interrupts steered by ourselves, where no irqbalance runs and the user asks for it: off by default, as it is a
 //! matter of taste whose job that is.
 
-use crate::cpulist::{self, Cpus};
+use overbook_cli::cpulist::{self, Cpus};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;

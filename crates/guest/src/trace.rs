@@ -2,11 +2,11 @@
 //! Traces: what the monitor saw, to see afterwards what another governor would have done. The first line is the
 //! machine, every other one a period.
 
-use crate::cpulist::{self, Cpus};
 use crate::machine::Machine;
 use crate::monitor::Monitor;
 use crate::steal::Record;
 use anyhow::{Context, Result};
+use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::steal::{Core, Rules, ratio};
 use serde::{Deserialize, Serialize};
 use std::fs::File;

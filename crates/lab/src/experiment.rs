@@ -31,6 +31,8 @@ use overbook_probe::Probe;
 use overbook_report::schema::{Run, VmBound};
 use rival::Rival;
 use scheduler::Scheduler;
+use std::fs::File;
+use std::io::{Read, Seek, SeekFrom};
 
 /// The host that the VMs run on.
 pub struct Host {
@@ -42,6 +44,15 @@ pub struct Host {
     pub probe: Option<Probe>,
     /// EEVDF's base slice before anybody touched it; 0 if it cannot be read.
     pub default_slice_ns: u64,
+}
+
+/// The last lines of a program's messages that say something; what cannot be read is not told.
+fn last_words(mut messages: &File, lines: usize) -> String {
+    let mut text = String::new();
+    let _ = messages.seek(SeekFrom::Start(0)).and_then(|_| messages.read_to_string(&mut text));
+    let says = |line: &&str| !line.is_empty() && !line.starts_with("note: ");
+    let said: Vec<&str> = text.lines().map(str::trim).filter(says).collect();
+    said[said.len().saturating_sub(lines)..].join("; ")
 }
 
 /// What variants are measured with: guests of one kind.

@@ -4,7 +4,7 @@
 use crate::recording::read_lines;
 use crate::vms::{self, Threads};
 use anyhow::Result;
-use overbook_guest::cpulist;
+use overbook_cli::cpulist;
 use overbook_probe::Probe;
 use overbook_scheduler::preflight;
 use overbook_scheduler::stats::HostStats;

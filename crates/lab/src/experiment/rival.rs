@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A sched_ext scheduler of others, loaded for the length of a run.
 
+use super::last_words;
 use crate::machine::describe::scheduler_state;
 use crate::machine::task::now_ns;
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -83,13 +83,7 @@ impl Rival {
     }
 
     fn last_words(&self) -> String {
-        let mut text = String::new();
-        // What cannot be read is not told; the failure itself is.
-        let mut file = &self.messages;
-        let _ = file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_string(&mut text));
-        let tells = |line: &&str| !line.trim().is_empty() && !line.starts_with("note: ");
-        let lines: Vec<&str> = text.lines().map(str::trim).filter(tells).collect();
-        lines[lines.len().saturating_sub(LAST_WORDS)..].join("; ")
+        last_words(&self.messages, LAST_WORDS)
     }
 }
 

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Overbook's own scheduler, attached for the length of a run.
 
+use super::last_words;
 use anyhow::{Context, Result, bail};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{BufRead, BufReader, Lines, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Lines, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+/// Lines of a scheduler's messages that are told of its failure: the verifier's last ones are among them.
+const LAST_WORDS: usize = 40;
 
 /// The scheduler that this boot has loaded: loading verifies every program and takes an emulated CPU many seconds,
 /// attaching with other arguments takes none.
@@ -95,17 +99,9 @@ impl Loaded {
             Some(Ok(line)) => Ok(serde_json::from_str(&line)?),
             _ => {
                 let status = self.child.wait()?;
-                bail!("the scheduler failed ({status}): {}", self.last_words())
+                bail!("the scheduler failed ({status}): {}", last_words(&self.messages, LAST_WORDS))
             }
         }
-    }
-
-    fn last_words(&mut self) -> String {
-        let mut text = String::new();
-        // What cannot be read is not told; the failure itself is.
-        let _ = self.messages.seek(SeekFrom::Start(0)).and_then(|_| self.messages.read_to_string(&mut text));
-        let lines: Vec<&str> = text.lines().filter(|line| !line.trim().is_empty()).collect();
-        lines[lines.len().saturating_sub(40)..].join(" | ")
     }
 }
 

@@ -5,7 +5,7 @@
 use super::cpusets::Group;
 use super::guest::{Guest, Injected, PATIENCE, Worker, load_patience, places, preferred, stats, wait};
 use super::kernel::complaints;
-use crate::machine::describe::{online_cpus, parse_cpus, scheduler_state};
+use crate::machine::describe::{self, online_cpus, parse_cpus, scheduler_state};
 use crate::machine::shape::Shape;
 use crate::machine::task;
 use crate::protocol::Event;
@@ -68,7 +68,7 @@ impl Topology {
 }
 
 fn preferred_cpus() -> BTreeSet<u32> {
-    parse_cpus(&preferred()).unwrap_or_default().into_iter().collect()
+    describe::preferred_cpus().unwrap_or_default().into_iter().collect()
 }
 
 /// A real-time task that sleeps on a CPU, and looks now and then.

@@ -3,6 +3,7 @@
 
 use crate::machine::instrument::Clock;
 use anyhow::Result;
+use overbook_cli::cpulist;
 use overbook_report::schema::MachineInfo;
 use overbook_vmm::kvm::Kvm;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,17 +20,12 @@ pub fn online_cpus() -> Result<Vec<u32>> {
     parse_cpus(&fs::read_to_string("/sys/devices/system/cpu/online")?)
 }
 
-/// CPUs of a list as the kernel writes it (`0-3,8`).
+/// CPUs of a list as the kernel writes it (`0-3,8`), in order; of the empty text none.
 ///
 /// # Errors
-/// It is no such list.
+/// See [`cpulist::parse`].
 pub fn parse_cpus(list: &str) -> Result<Vec<u32>> {
-    let mut cpus = Vec::new();
-    for part in list.trim().split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        cpus.extend(first.parse::<u32>()?..=last.parse::<u32>()?);
-    }
-    Ok(cpus)
+    Ok(cpulist::parse(list)?.into_iter().map(|cpu| cpu as u32).collect())
 }
 
 /// Where `overbook guest` publishes preferred CPUs.
