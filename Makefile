@@ -15,7 +15,7 @@ C_FILES := $(shell git ls-files '*.c' '*.h')
 KERNELS ?= 6.18 newest
 TESTS ?= --skip kernel::
 
-.PHONY: all build clean container deb format fresh fresh-quick kernel kernel-test lab lint ring1 ring2 setup test
+.PHONY: all build clean container deb deny format fresh fresh-quick kernel kernel-test lab lint ring1 ring2 setup test
 
 all: build
 
@@ -76,6 +76,11 @@ container: build
 	@tools/setup container
 	rm -f container/overbook_*.oci.tar
 	packaging/container/build $(OVERBOOK) container
+
+## What dependencies may be: licences and sources. Not in CI: the program for it is built first.
+deny: setup
+	cargo deny --version >/dev/null 2>&1 || cargo install cargo-deny --locked
+	cargo deny check licenses bans sources
 
 ## Format everything.
 format:
