@@ -28,7 +28,7 @@ static bool has_new_key(struct task_ctx *taskc, struct node_ctx *node)
 		pool_at(taskc->queue_pool)->offset + (u64)bias_of(taskc, &node->time, node, false);
 	if (ovb_vtime_before(taskc->ceiling, later))
 		later = taskc->ceiling;
-	/* Of tenants whose slices are booked one by one the key is exact to one of them. */
+	/* Skip a change of less than a slice: slices are booked whole. */
 	if (!ovb_vtime_before(taskc->key, later) ||
 	    later - taskc->key < ovb_vtime_max(slice_ns, aged_slice(&node->time)))
 		return false;
@@ -124,6 +124,12 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	look_into(llc_dsq(llc), 0);
 }
 
+/* Whether a task waits in a queue, or one of SCHED_IDLE beside it. */
+static bool is_queued_in(u64 dsq)
+{
+	return scx_bpf_dsq_nr_queued(dsq) > 0 || scx_bpf_dsq_nr_queued(idle_dsq(dsq)) > 0;
+}
+
 /* Whether a task is queued where a CPU that has nothing to do takes it from. */
 static bool somebody_waits(s32 cpu)
 {
@@ -131,12 +137,12 @@ static bool somebody_waits(s32 cpu)
 	u64 pools = cpuc ? cpuc->pools : 0;
 	u32 i;
 
-	if (scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0)
+	if (is_queued_in(cpu_dsq(cpu)))
 		return true;
 	if (!is_preferred(cpu))
 		return false;
 	bpf_for (i, 0, nr_llcs)
-		if (scx_bpf_dsq_nr_queued(llc_dsq(i)) > 0)
+		if (is_queued_in(llc_dsq(i)))
 			return true;
 	bpf_for (i, 0, pools ? OVB_MAX_POOLS : 0)
 		if (pools >> i & 1 && scx_bpf_dsq_nr_queued(pool_dsq(i)) > 0)
@@ -281,8 +287,8 @@ __noinline int run_overdue(u64 dsq, u64 now)
 	return false;
 }
 
-/* A CPU looks for who has waited for too long so often, ns, and not at every dispatch. A hundred of
- * a queue have had a turn within 10 s, before the watchdog ends us. */
+/* A CPU looks for who has waited for too long so often, ns, and not at every dispatch. In the 20 s
+ * between the default patience and the watchdog each CPU runs 200 of them. */
 #define LOOK_EVERY 100000000
 
 static bool run_waiter(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
