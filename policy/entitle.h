@@ -64,8 +64,8 @@ static inline ovb_u32 ovb_entitled(struct ovb_claim *others, ovb_u32 nr, ovb_u32
 #define OVB_ENTITLE_EMPTY 12u
 
 /* Whether so many CPUs are full of which so many were `idle`, in any unit. Where they are not,
- * a guest can have all that it wants: it is kept waiting at some moments, others leave CPUs alone
- * at others, and one that packs could not use those. `full`: they were.
+ * a guest can have all that it wants: it waits only now and then, and one that packs could not
+ * use the CPUs that idle at other moments. `full`: they were.
  *
  * Example: 4 CPUs. With 0.06 of them idle they are full, and until it is 0.34. */
 static inline int ovb_entitle_full(ovb_u32 idle, ovb_u32 cpus, int full)
@@ -94,8 +94,8 @@ static inline ovb_u32 ovb_entitled_cores(ovb_u32 cpus, ovb_u32 per_core, ovb_u32
 }
 
 /* Whether a guest that `wants` so many CPUs, and could have `could`, uses no more cores than that.
- * One whose vCPUs seldom want more than they can have at the same time loses by fewer CPUs: its
- * tasks wait for each other's vCPUs, where the host would have had one. `packed`: it does so now,
+ * If its vCPUs are seldom busy together, fewer CPUs make its tasks wait for each other, where the
+ * host would have had one. `packed`: it does so now,
  * and what it wants shows only up to what it has.
  *
  * Example: it could have 2 CPUs. With 1.9, it uses all of its vCPUs; with 2.3, it packs, and goes

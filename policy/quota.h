@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * cpu.max: a group may run for `quota` ns in each `period`. What it overruns, as turns end at
- * ticks, it has less of in the next period, so that it gets what it is due in the mean, and no
+ * cpu.max: a group may run for `quota` ns in each `period`. What it overruns, as slices end
+ * at ticks, it has less of in the next period, so that it gets what it is due in the mean, and no
  * more. What it does not use is lost, but for cpu.max.burst.
  *
  * Example: "50000 100000". The group runs on two CPUs; after 26 ms 52 ms are used. 2 ms are owed,
@@ -17,7 +17,7 @@ struct ovb_quota {
 	ovb_u64 quota;
 	ovb_u64 period;
 	ovb_u64 burst;
-	/* What is left of the present period, ns; owed if negative. */
+	/* What is left of this period, ns; owed if negative. */
 	ovb_s64 left;
 	/* When the next period begins, ns. */
 	ovb_u64 next;

@@ -5,10 +5,10 @@
  * virtual time at which its turn ends. The tenant with the earliest deadline goes first. When its
  * virtual time has come to the deadline, the next turn begins there.
  *
- *   level     virtual time that the tasks picked on one CPU have come to
+ *   level     virtual time at which the turns of the tasks picked on one CPU began
  *   lag       level − virtual time: what a tenant is owed
  *   tide      the latest level of all CPUs
- *   pool      the tasks that may run on the same CPUs
+ *   pool      a set of CPUs that tasks are bound to
  *   offset    what is added to the deadlines of a pool that has fallen behind the tide
  *
  * Example, lag: the level is 100 ms. A tenant of rate 1 at 97 ms is owed 3 ms of CPU time, one of
@@ -27,7 +27,7 @@
 /* A tenant that was runnable all the time keeps as many slices of lag for each CPU that it can use;
  * one that slept keeps a slice. Pools fall behind the tide by as many slices at most. */
 #define OVB_LAG_TURNS 8u
-/* No place in a queue is later than the CPU's level by more than so many slices, and two for each
+/* No key is later than the CPU's level by more than so many slices, and two for each
  * member of the tenant: see ovb_latest(). */
 #define OVB_AHEAD_SLICES 4u
 

@@ -250,7 +250,7 @@ impl Report {
             );
         }
         if part < 1.0 {
-            return "Next to nothing is burnt: `overbook host` would bring nothing to speak of.".into();
+            return "Next to nothing is burnt: by saving spins `overbook host` would bring nothing to speak of. Who runs next is not in this figure.".into();
         }
         format!(
             "With `overbook host` expect between nothing (vCPUs that wait for IPIs) and some {} CPUs, {} % \

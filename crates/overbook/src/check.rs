@@ -45,7 +45,7 @@ fn need(what: &'static str, holds: bool, good: impl Into<String>, todo: &str) ->
 /// Prints all lines.
 ///
 /// # Errors
-/// Something that any of our schedulers needs is missing.
+/// Something that `overbook host` needs is missing.
 pub fn run() -> Result<()> {
     let general = general();
     let failed = general.iter().filter(|line| line.state == State::No).count();
@@ -62,7 +62,7 @@ pub fn run() -> Result<()> {
 /// How many needs are not met, and where to look.
 fn lacking(many: usize) -> String {
     let (thing, are) = if many == 1 { ("thing", "is") } else { ("things", "are") };
-    format!("{many} {thing} that every scheduler here needs {are} missing: see the lines with `no`")
+    format!("{many} {thing} that `overbook host` needs {are} missing: see the lines with `no`")
 }
 
 fn print(title: &str, lines: &[Line]) -> Result<()> {
@@ -263,16 +263,8 @@ mod tests {
 
     #[test]
     fn one_thing_is_missing_and_two_are() {
-        assert!(
-            lacking(1).starts_with("1 thing that every scheduler here needs is missing:"),
-            "{}",
-            lacking(1)
-        );
-        assert!(
-            lacking(2).starts_with("2 things that every scheduler here needs are missing:"),
-            "{}",
-            lacking(2)
-        );
+        assert!(lacking(1).starts_with("1 thing that `overbook host` needs is missing:"), "{}", lacking(1));
+        assert!(lacking(2).starts_with("2 things that `overbook host` needs are missing:"), "{}", lacking(2));
     }
 
     #[test]

@@ -42,9 +42,9 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Schedule this KVM host: directed yield that sticks (needs root and a kernel with sched_ext)
+    /// Schedule this KVM host: fair between VMs, the most useful vCPU inside one (needs root and a kernel with sched_ext)
     Host(Box<host::Host>),
-    /// Schedule this guest: use fewer CPUs when its host cannot serve all (needs root and a kernel with sched_ext)
+    /// Schedule this guest: use fewer CPUs when its host cannot serve all (needs root and cgroup v2)
     Guest(Box<guest::Guest>),
     /// Say what of this machine the schedulers can use, feature by feature, and what to do about the rest
     Check,

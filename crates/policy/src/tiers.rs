@@ -4,7 +4,7 @@
 use crate::ffi;
 
 pub use ffi::{
-    ovb_siblings as Siblings, ovb_tier_OVB_TIER_ANY as ANY, ovb_tier_OVB_TIER_AWAITED as AWAITED,
+    ovb_siblings as Siblings, ovb_tier_OVB_TIER_ANSWERED as ANSWERED, ovb_tier_OVB_TIER_ANY as ANY,
     ovb_tier_OVB_TIER_CHAINED as CHAINED, ovb_tier_OVB_TIER_INTERRUPT as INTERRUPT,
     ovb_tier_OVB_TIER_NONE as NONE, ovb_tier_OVB_TIER_WAITING as WAITING, ovb_tier_OVB_TIERS as OVB_TIERS,
 };

@@ -8,7 +8,7 @@ use overbook_policy::tiers::*;
 use proptest::prelude::*;
 
 /// All tiers but none, the highest first.
-const ORDER: [u32; 5] = [AWAITED, INTERRUPT, ANY, CHAINED, WAITING];
+const ORDER: [u32; 5] = [ANSWERED, INTERRUPT, ANY, CHAINED, WAITING];
 
 /// Sparse and dense words: with random bits alone the lower tiers would never be the best.
 fn word() -> impl Strategy<Value = u64> {
@@ -18,20 +18,20 @@ fn word() -> impl Strategy<Value = u64> {
 }
 
 fn siblings() -> impl Strategy<Value = Siblings> {
-    (word(), word(), word(), word()).prop_map(|(at_work, waiting, interrupted, awaited)| Siblings {
+    (word(), word(), word(), word()).prop_map(|(at_work, waiting, interrupted, answered)| Siblings {
         at_work,
         waiting: waiting & !at_work,
         interrupted,
-        awaited,
+        answered,
     })
 }
 
 /// The tiers that one vCPU is of, by what is known of it.
 fn tiers_of(s: &Siblings, vcpu: u32) -> Vec<u32> {
     let is = |word: u64| word >> vcpu & 1 == 1;
-    let useful = is(s.awaited) || is(s.interrupted);
+    let useful = is(s.answered) || is(s.interrupted);
     let of = |tier: &u32| match *tier {
-        AWAITED => is(s.at_work) && is(s.awaited),
+        ANSWERED => is(s.at_work) && is(s.answered),
         INTERRUPT => is(s.at_work) && is(s.interrupted),
         ANY => is(s.at_work),
         CHAINED => is(s.waiting) && useful,
@@ -40,9 +40,9 @@ fn tiers_of(s: &Siblings, vcpu: u32) -> Vec<u32> {
     ORDER.into_iter().filter(of).collect()
 }
 
-/// Learns of a vCPU that it has an interrupt to take, or is awaited.
+/// Learns of a vCPU that it has an interrupt to take, or is answered.
 fn learn(s: &mut Siblings, reason: usize, vcpu: u32) {
-    *[&mut s.interrupted, &mut s.awaited][reason] |= 1 << vcpu;
+    *[&mut s.interrupted, &mut s.answered][reason] |= 1 << vcpu;
 }
 
 proptest! {
@@ -81,7 +81,7 @@ proptest! {
         if s.at_work != 0 {
             prop_assert_eq!(s.members(best) & s.waiting, 0, "who waits is chosen, and others are at work");
         }
-        for tier in [ANY, INTERRUPT, AWAITED] {
+        for tier in [ANY, INTERRUPT, ANSWERED] {
             prop_assert_eq!(s.members(tier) & !s.at_work, 0);
         }
         for tier in [WAITING, CHAINED] {
@@ -113,6 +113,6 @@ proptest! {
 #[test]
 fn the_order_is_as_documented() {
     assert!(ORDER.windows(2).all(|pair| pair[0] > pair[1]));
-    assert_eq!(OVB_TIERS, AWAITED + 1);
+    assert_eq!(OVB_TIERS, ANSWERED + 1);
     assert!(ORDER.iter().all(|tier| *tier > NONE));
 }

@@ -54,7 +54,7 @@ pub(crate) fn read<T: Copy>(bytes: &[u8]) -> T {
 
 /// Tiers of targets (docs/policies.md), the most helpful first, with the scheduler's numbers.
 const TIERS: [(&str, intf::ovb_tier); 5] = [
-    ("awaited", intf::ovb_tier_OVB_TIER_AWAITED),
+    ("answered", intf::ovb_tier_OVB_TIER_ANSWERED),
     ("interrupt", intf::ovb_tier_OVB_TIER_INTERRUPT),
     ("any", intf::ovb_tier_OVB_TIER_ANY),
     ("chained", intf::ovb_tier_OVB_TIER_CHAINED),
@@ -67,7 +67,7 @@ const TIERS: [(&str, intf::ovb_tier); 5] = [
 #[serde(default)]
 #[stat(desc = "vCPUs by what they were worth most for", _om_prefix = "tier_", _om_label = "tier")]
 pub struct TierStats {
-    #[stat(desc = "picked before siblings that had been queued for longer, or after one that spun")]
+    #[stat(desc = "vCPUs picked")]
     pub picked: u64,
 }
 

@@ -139,7 +139,7 @@ impl<'a> Fleet<'a> {
                 name: vm.name.clone(),
                 // With its name, as tables sum up VMs of a pattern, and only some may take part.
                 pattern: format!("{} in {}", self.spec.command[0], vm.name),
-                unit: self.spec.figure.as_deref().unwrap_or("runs").to_lowercase(),
+                unit: unit(self.spec.figure.as_deref()),
                 work: runs,
                 // Runs follow each other at once, so this is what those that ended in the window took.
                 rate: (new.done - old.done) * 1e9 / (new.run_ns - old.run_ns).max(1) as f64,
@@ -151,6 +151,11 @@ impl<'a> Fleet<'a> {
         }
         run
     }
+}
+
+/// What a guest's work is counted in: runs, or what stands before the rate that its load prints (`tps =`).
+fn unit(figure: Option<&str>) -> String {
+    figure.unwrap_or("runs").trim_end_matches([' ', '=', ':']).to_lowercase()
 }
 
 impl Workload for Fleet<'_> {

@@ -172,7 +172,7 @@ pub fn files(page: &str) -> Vec<File> {
         "overbook-guest" => &[
             CONFIG,
             ("/etc/default/overbook-guest", "Options of overbook-guest.service."),
-            ("/run/overbook/preferred", "The preferred CPUs (0-3,8) while the scheduler runs."),
+            ("/run/overbook/preferred", "The preferred CPUs (0-3,8) while overbook guest runs."),
             ("/run/overbook/undo.json", "What is to be put back if all of it is killed."),
             STATE,
             DASHBOARD,

@@ -136,7 +136,7 @@ fn a_known_answer_comes_twice() {
     assert!(comparison.pairs.iter().all(|pair| pair.change_percent().abs() < 0.5), "{:?}", comparison.pairs);
 }
 
-/// vCPUs are picked for all that is known of them; without relations nobody is known to be awaited.
+/// vCPUs are picked for all that is known of them; without relations nobody is known to be answered.
 #[test]
 fn every_tier_is_picked() {
     let report = run(&scenario("rules/tiers.toml"), &["--kernel", "6.18", "--repetitions", "1"]);
@@ -145,10 +145,10 @@ fn every_tier_is_picked() {
         let run = report.runs.iter().find(|run| run.variant == variant).unwrap();
         run.extra[&format!("overbook: VMs {tier} picked")]
     };
-    for tier in ["awaited", "interrupt"] {
+    for tier in ["answered", "interrupt"] {
         assert!(picked("overbook", tier) > 0.0, "nobody was picked by tier {tier}");
     }
-    for tier in ["awaited", "interrupt"] {
+    for tier in ["answered", "interrupt"] {
         assert_eq!(picked("off", tier), 0.0, "somebody was picked by tier {tier}");
     }
 }

@@ -93,8 +93,8 @@ static void look_for_interrupt(struct vm_ctx *vmc, u32 id)
 	bpf_task_release(p);
 }
 
-/* Moves the best of a VM's vCPUs to this CPU, from other LLCs too if a sibling waits for it, or if
- * this CPU has nobody else of the VM to go on with. Returns its id plus one, 0 for none. */
+/* Move the best queued vCPU of a VM to this CPU, from other LLCs too if its tier is not `any`, or
+ * after a spin. Returns its id plus one, 0 for none. */
 __noinline u32 run_best(u32 vm, u32 goes_on)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);

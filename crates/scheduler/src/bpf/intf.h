@@ -25,7 +25,7 @@
 
 /* Counters of the whole host, per CPU. */
 enum ovb_count {
-	/* Tasks sent straight to an idle CPU, or to one that runs SCHED_IDLE tasks. */
+	/* Tasks sent straight to an idle CPU. */
 	OVB_COUNT_DIRECT,
 	/* Tasks queued, by queue. */
 	OVB_COUNT_QUEUED_LLC,

@@ -57,8 +57,7 @@ static s32 idle_preferred(struct task_struct *p, s32 cpu, u64 wake_flags)
 	return mask ? scx_bpf_select_cpu_and(p, cpu, wake_flags, cast_mask(mask), 0) : -1;
 }
 
-/* Makes the wanted CPUs the preferred ones; those that are so no longer look at their queues, and
- * find that what they run must go. */
+/* Set the preferred CPUs. Kick those that lose preference, so that they give up what they run. */
 SEC("syscall")
 int overbook_prefer(void *ctx)
 {

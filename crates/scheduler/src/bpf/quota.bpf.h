@@ -107,7 +107,7 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 	return 0;
 }
 
-/* Begins a new period of a group, if it is time. Returns 1 if it is no longer throttled. */
+/* Start a due period of a group. Returns 1 if that lifts the throttle. */
 static int refill_one(struct node_ctx *node, u64 now)
 {
 	struct ovb_quota copy = node->quota;
@@ -123,7 +123,7 @@ static int refill_one(struct node_ctx *node, u64 now)
 	return 1;
 }
 
-/* Begins new periods. Returns 1 if somebody is no longer throttled. */
+/* Start all due periods. Returns 1 if that lifts a throttle. */
 static int refill_all(u64 now)
 {
 	u32 freed = 0, i, j;

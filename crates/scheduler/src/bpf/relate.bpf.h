@@ -96,8 +96,7 @@ int BPF_PROG(ipi_incomplete, u32 vcpu, u32 icrh, u32 icrl, u32 id, u32 index)
 	return 0;
 }
 
-/* So many of those who wait for an answer are told of it, of 64 each; the others when it ends the
- * next interrupt. */
+/* Answer at most so many senders of each 64 at the end of an interrupt; the rest at the next. */
 #define SENDERS 4
 
 /* A receiver has ended an interrupt: a sender waits no more, if this was the last. */
@@ -122,7 +121,7 @@ __noinline int answer(u32 vm, u32 sender, u32 receiver)
 		taskc->spun_at = 0;
 		mark(&known->at_work, sender, true);
 		mark(&known->waiting, sender, false);
-		mark(&known->awaited, sender, true);
+		mark(&known->answered, sender, true);
 		/* It may have been picked meanwhile. */
 		if (!taskc->queued_since)
 			mark(&known->at_work, sender, false);

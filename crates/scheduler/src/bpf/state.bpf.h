@@ -38,7 +38,7 @@ const volatile bool may_prefer;
 
 /* Length of a slice, ns, at least 100 µs. Slices end at ticks unless somebody preempts. */
 volatile u64 slice_ns = 3000000;
-/* A task, not of SCHED_IDLE, that has been queued for this long goes before others, ns; 0: none. */
+/* A task, not of SCHED_IDLE, that has been queued for this long goes before others, ns. */
 volatile u64 patience_ns = 10000000000;
 /* Whether IPIs are followed to their receivers. */
 volatile u32 relations = 1;
@@ -49,9 +49,9 @@ volatile u32 vm_homes[OVB_MAX_VMS];
 volatile u32 vm_classes[OVB_MAX_VMS];
 volatile u32 some_classes;
 
-/* These may not; the lab's loader stretches them with its guests' times. */
+/* These are fixed at load; the lab stretches them with its guests' times. */
 
-/* A woken task preempts one whose deadline is later by this much, ns of virtual time. */
+/* A woken task preempts one whose key is later by this much, ns of virtual time. */
 const volatile u64 preempt_margin_ns = 500000;
 /* In a guest, it preempts no task that has run for less than this, ns: where tasks wake each
  * other all the time, each would end the other's slice at once. */
@@ -114,7 +114,7 @@ struct task_ctx {
 	/* Place of the set of its CPUs, and of that whose queue its key is for; see pool.bpf.h. */
 	u32 pool;
 	u32 queue_pool;
-	/* Of what its VM has counted, the last that its group was looked at for; see vm.bpf.h. */
+	/* `moves` of its VM when its group was last looked up; see vm.bpf.h. */
 	u32 moves;
 	/* Place of its VM in `vms` plus one; 0 if this is no vCPU, as far as is known. */
 	u32 vm;
@@ -129,8 +129,7 @@ struct task_ctx {
 	u64 last_spin;
 	/* When it left its CPU waiting for a sibling; 0 if it did not. */
 	u64 spun_at;
-	/* How far it was from the level of the CPUs that it has left, and has not come to others
-	 * yet; 0 if it has. */
+	/* Lag that it takes along to its new CPUs; 0 if it has come to them. */
 	s64 carried;
 	/* Has no virtual time yet. */
 	bool fresh;

@@ -103,7 +103,7 @@ __noinline int grant(u32 tenant)
 	return book(tenant, slice);
 }
 
-/* Charges what the present turn has used. What a group owes is booked now and then, so that CPUs
+/* Charge what the task has run. What a group owes is booked now and then, so that CPUs
  * that serve it do not all write to it at every switch. */
 __noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
 {
@@ -190,7 +190,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 	node = node_at(taskc->tenant);
 	tenant = node ? &node->time : &taskc->own;
 	bring_near(taskc, tenant, node, cpu, level, offset, woken);
-	/* No nearer than others', or all would have one key. */
+	/* Use a normal slice at least, or all keys of a latency VM would end at the ceiling. */
 	slice = ovb_age(tenant->rate, ovb_vtime_max(slice_ns, slice_of_node(node)));
 	taskc->keyed_for = tenant->deadline;
 	taskc->queued_at = tenant->vtime;

@@ -33,8 +33,8 @@ struct vm_ctx {
 	u64 kvm;
 	/* Place of the tenant; 0: its vCPUs are ordinary tasks, for want of a place. */
 	u32 node;
-	/* The least group that holds all its threads; whether others of its VMs' kind are in it, so
-	 * that `node` is the VM's own; and whether any of this is known. */
+	/* Smallest group that holds all its threads; whether other VMs share it, so that `node` is
+	 * the VM's own; and whether any of this is known. */
 	u32 group;
 	u32 shares;
 	u32 settled;
@@ -44,7 +44,7 @@ struct vm_ctx {
 	u32 weight;
 	/* vCPU id from which the next choice begins. */
 	u32 next;
-	/* When it was last seen that its vCPUs are worth unlike much, to a slice. */
+	/* When a vCPU last spun or was sent an IPI, to a slice. */
 	u64 stirred_at;
 	/* What is known of its vCPUs, 64 at a time. */
 	struct ovb_siblings known[MASK_WORDS];
@@ -146,7 +146,7 @@ static void mark(u64 *bits, u32 id, bool set)
 		__sync_fetch_and_and(bits, ~bit);
 }
 
-/* A VM's vCPUs are worth unlike much from now on. */
+/* Note that a VM is not calm. */
 static void stir(struct vm_ctx *vmc, u64 now)
 {
 	if ((s64)(now - vmc->stirred_at) > (s64)slice_ns)
@@ -534,7 +534,7 @@ __noinline int vcpu_left_queue(struct task_ctx *taskc __arg_nonnull, u32 runs)
 	if (!runs)
 		return 0;
 	mark(&known->interrupted, id, false);
-	mark(&known->awaited, id, false);
+	mark(&known->answered, id, false);
 	return 0;
 }
 

@@ -32,8 +32,8 @@ static bool may_preempt(const struct task_struct *p, const struct task_ctx *task
 				cpuc->key);
 }
 
-/* CPU of who can wait best on an LLC, or of a SCHED_IDLE task on another; who comes next looks
- * elsewhere. −1 if there is none. */
+/* Find the CPU with the latest key in this LLC, or one that runs SCHED_IDLE tasks in any. −1 if
+ * there is none. */
 __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
 			  s32 prev_cpu)
 {

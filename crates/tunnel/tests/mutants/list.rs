@@ -194,7 +194,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "the least useful first",
         "tiers.h",
-        "\t\tif (s->at_work & s->awaited)\n\t\t\treturn OVB_TIER_AWAITED;\n\t\tif (s->at_work & s->interrupted)\n\t\t\treturn OVB_TIER_INTERRUPT;\n",
+        "\t\tif (s->at_work & s->answered)\n\t\t\treturn OVB_TIER_ANSWERED;\n\t\tif (s->at_work & s->interrupted)\n\t\t\treturn OVB_TIER_INTERRUPT;\n",
         "",
     ),
     Mutant {
