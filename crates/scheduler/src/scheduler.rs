@@ -12,10 +12,12 @@ use crate::topology;
 use crate::tunables::{Loading, Tunables};
 use crate::urgent::urgently;
 use anyhow::{Context, Result};
+use libbpf_rs::libbpf_sys::bpf_object_open_opts;
 use libbpf_rs::{AsRawLibbpf, Link, OpenObject, ProgramInput, ProgramMut};
 use scx_utils::compat;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 use scx_utils::{UserExitInfo, scx_ops_load, scx_ops_open, uei_exited};
+use std::ffi::CStr;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -62,7 +64,7 @@ impl<'a> Scheduler<'a> {
     ) -> Result<Scheduler<'a>> {
         scx_utils::try_set_rlimit_infinity();
         quiet();
-        let open_options = with_kconfig(loading.libbpf.clone()).into_bpf_open_opts();
+        let open_options = open_options(&loading.libbpf)?;
         let mut skel = scx_ops_open!(BpfSkelBuilder::default(), object, overbook_ops, open_options)?;
         skel.struct_ops.overbook_ops_mut().exit_dump_len = loading.exit_dump_len;
         let hotplugs = skel.struct_ops.overbook_ops().hotplug_seq;
@@ -346,19 +348,53 @@ impl Taken {
     }
 }
 
-/// libbpf insists on reading the kernel's configuration: two strings of debug dumps, and whether RCU is preemptible,
-/// which is so wherever it matters (see `is_migration_disabled()` of scx). Where it is nowhere, this stands in.
-fn with_kconfig(mut options: LibbpfOpts) -> LibbpfOpts {
+/// Stands in for the kernel's configuration, of which libbpf insists on reading two strings of debug dumps, and whether RCU is
+/// preemptible, which is so wherever it matters (see `is_migration_disabled()` of scx).
+const CONFIGURATION: &CStr = c"CONFIG_LOCALVERSION=\"\"\nCONFIG_CC_VERSION_TEXT=\"\"\nCONFIG_PREEMPT_RCU=y\n";
+
+/// Options for opening the object; where the kernel's configuration is nowhere, as in a container, a stand-in is among them.
+fn open_options(options: &LibbpfOpts) -> Result<Option<bpf_object_open_opts>> {
+    if let Some(file) = &options.kconfig {
+        // Else scx_utils would drop all options, and say nothing.
+        fs::read_to_string(file).with_context(|| format!("--kconfig: cannot read {file}"))?;
+        return Ok(options.clone().into_bpf_open_opts());
+    }
     let release = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
     let there = [format!("/boot/config-{}", release.trim()), "/proc/config.gz".into()];
-    if options.kconfig.is_none() && !there.iter().any(|file| Path::new(file).exists()) {
-        options.kconfig =
-            Some("CONFIG_LOCALVERSION=\"\"\nCONFIG_CC_VERSION_TEXT=\"\"\nCONFIG_PREEMPT_RCU=y\n".into());
-    }
-    options
+    let found = there.iter().any(|file| Path::new(file).exists());
+    let options = options.clone().into_bpf_open_opts();
+    Ok(if found { options } else { Some(without_configuration(options)) })
+}
+
+fn without_configuration(options: Option<bpf_object_open_opts>) -> bpf_object_open_opts {
+    let sz = size_of::<bpf_object_open_opts>() as libbpf_rs::libbpf_sys::size_t;
+    let options = options.unwrap_or_else(|| bpf_object_open_opts { sz, ..Default::default() });
+    bpf_object_open_opts { kconfig: CONFIGURATION.as_ptr(), ..options }
 }
 
 /// libbpf prints whole verifier logs at failures; they are for `-v` only.
 fn quiet() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| log::debug!("{}", text.trim_end()))));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_configuration_stands_in_where_there_is_none() {
+        for given in [None, Some(bpf_object_open_opts { relaxed_maps: true, ..Default::default() })] {
+            let options = without_configuration(given);
+            assert_eq!(options.relaxed_maps, given.is_some(), "other options stay");
+            assert_eq!(options.kconfig, CONFIGURATION.as_ptr());
+            assert!(given.is_some() || options.sz > 0, "libbpf takes no options without their size");
+        }
+    }
+
+    #[test]
+    fn a_configuration_that_is_not_there_is_named() {
+        let options = LibbpfOpts { kconfig: Some("/nonexistent".into()), ..Default::default() };
+        let why = open_options(&options).err().unwrap().to_string();
+        assert_eq!(why, "--kconfig: cannot read /nonexistent");
+    }
 }

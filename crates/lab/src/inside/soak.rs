@@ -107,7 +107,11 @@ pub fn run(soak: &Soak, seed: u64, clock: &Clock, say: &mut dyn FnMut(Event) -> 
         last_cpu: soak.cpus - 1,
         scheduler: None,
     };
-    state.load()?;
+    // The first load finds the kernel's configuration nowhere, as in a container.
+    fs::rename("/boot", "/hidden").context("the kernel's configuration cannot be hidden")?;
+    let loaded = state.load();
+    fs::rename("/hidden", "/boot")?;
+    loaded?;
     guests_leave_it_alone()?;
     let every = (soak.rounds / (soak.reloads + 1)).max(1);
     let mut reloads = 0;
