@@ -7,7 +7,7 @@
  *             preempt
  *   normal    as turn.h has it
  *   batch     slices of twice the length: turns end late, and come late; who wakes up preempts
- *             nobody
+ *             SCHED_IDLE tasks only
  *
  * Who has the earliest deadline goes first, and a deadline is a slice after the virtual time at
  * which a turn begins. Where all compete for long, their deadlines become alike: a latency VM is

@@ -115,9 +115,9 @@ counters! {
     #[stat(desc = "one VM", _om_prefix = "vm_", _om_label = "vm")]
     VmStats of intf::ovb_vm_stats {
         asked: "directed yields that KVM asked for",
-        delivered: "directed yields after which the CPU went on with a sibling",
+        delivered: "spins, heard or unheard, after which the CPU went on with a sibling",
         unheard: "spins for which KVM found nobody to yield to",
-        gave_up: "spinners whose CPU went to others, since nobody of the VM who could help was queued",
+        gave_up: "spinners whose CPU went to whoever was next, since nobody of the VM who could help was queued",
         ipis: "IPIs between vCPUs that were seen",
         eois: "ends of interrupts that were seen",
     } and {

@@ -59,13 +59,13 @@ enum ovb_count {
 struct ovb_vm_stats {
 	/* Directed yields that KVM asked for. */
 	unsigned long long asked;
-	/* Those after which the CPU went on with a sibling. */
+	/* Spins, heard or unheard, after which the CPU went on with a sibling. */
 	unsigned long long delivered;
 	/* vCPUs picked, by what they were worth most for; see enum ovb_tier. */
 	unsigned long long picked[OVB_TIERS];
 	/* Spins for which KVM found nobody to yield to. */
 	unsigned long long unheard;
-	/* Nobody of the VM was worth the CPU: it went to the next tenant. */
+	/* Nobody of the VM was worth the CPU: it went to whoever was next. */
 	unsigned long long gave_up;
 	/* IPIs between vCPUs that were seen, and EOIs. */
 	unsigned long long ipis;

@@ -58,7 +58,7 @@ const volatile u64 preempt_margin_ns = 500000;
 const volatile u64 protect_ns = 3000000;
 /* A queued vCPU that had spun this long ago may have got what it waited for, ns. */
 const volatile u64 stale_ns = 1000000;
-/* Ends of IPIs that were sent so long ago are not waited for any more, ns. */
+/* At a sender's next IPI, ends of those that it sent so long ago are not waited for, ns. */
 const volatile u64 window_ns = 50000000;
 /* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
 const volatile u64 idle_patience_ns = 1000000000;
