@@ -62,8 +62,8 @@ pub struct Settings {
     /// Cores that are preferred whatever the steal
     #[arg(long, default_value_t = 1, value_parser = number(1u32, 8192))]
     pub floor: u32,
-    /// With --enforce sched-ext: give the tasks back to EEVDF after so many periods in which all CPUs were preferred, until some are not; 0 schedules
-    /// always
+    /// With --enforce sched-ext: give the tasks back to EEVDF after so many periods in which all CPUs were preferred, until
+    /// some are not; 0 schedules always
     #[arg(long, value_name = "PERIODS", default_value_t = 10, value_parser = number(0u32, 100_000))]
     pub stand_by: u32,
     /// Periods without a change before interrupts follow

@@ -406,10 +406,9 @@ impl Scenario {
 
     /// One line for headings: the title, and the load of Linux guests.
     pub fn heading(&self) -> String {
-        let load =
-            self.linux.as_ref().and_then(|linux| linux.load.as_ref()).and_then(|name| loads::title(name));
+        let load = self.linux.as_ref().and_then(|linux| loads::all().get(linux.load.as_ref()?));
         match load {
-            Some(load) => format!("{}: {load}", self.title),
+            Some(load) => format!("{}: {}", self.title, load.title),
             None => self.title.clone(),
         }
     }

@@ -214,7 +214,8 @@ impl<'a> Scheduler<'a> {
             self.probes.push(attached(&progs.cpu_taken)?);
         }
         if self.counts_spins {
-            // Without them spins that KVM finds no sibling for are not acted on, and VMs that spin and send no IPIs count as calm.
+            // Without them spins that KVM finds no sibling for are not acted on, and VMs that spin and send no IPIs count as
+            // calm.
             match progs.spin_begins.attach().and_then(|begins| Ok([begins, progs.spin_ends.attach()?])) {
                 Ok(links) => self.probes.extend(links),
                 Err(why) => log::warn!("spins are not counted: {why}"),

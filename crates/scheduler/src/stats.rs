@@ -52,7 +52,7 @@ pub(crate) fn read<T: Copy>(bytes: &[u8]) -> T {
     }
 }
 
-/// Tiers of targets (docs/policies.md), the most helpful first, with the scheduler's numbers.
+/// Tiers of vCPUs (docs/policies.md), the most useful first, with the scheduler's numbers.
 const TIERS: [(&str, intf::ovb_tier); 5] = [
     ("answered", intf::ovb_tier_OVB_TIER_ANSWERED),
     ("interrupt", intf::ovb_tier_OVB_TIER_INTERRUPT),

@@ -4,6 +4,7 @@
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::LazyLock;
 
 /// All of them, by name.
 const TEXT: &str = include_str!("loads.toml");
@@ -37,13 +38,10 @@ pub struct Load {
 ///
 /// # Panics
 /// If `loads.toml` is wrong, which a test would show.
-pub fn all() -> BTreeMap<String, Load> {
-    toml::from_str(TEXT).expect("loads.toml is sound")
-}
-
-/// A load's title.
-pub fn title(name: &str) -> Option<String> {
-    all().remove(name).map(|load| load.title)
+pub fn all() -> &'static BTreeMap<String, Load> {
+    static ALL: LazyLock<BTreeMap<String, Load>> =
+        LazyLock::new(|| toml::from_str(TEXT).expect("loads.toml is sound"));
+    &ALL
 }
 
 #[cfg(test)]
