@@ -10,7 +10,7 @@ use std::path::Path;
 /// Refuses to pack a guest that its kernel packs.
 ///
 /// # Errors
-/// The kernel's governor is loaded, or has taken CPUs away; one sentence.
+/// The kernel's governor is loaded and not switched off, or has taken CPUs away; one sentence.
 pub fn refuse() -> Result<(), Refused> {
     if is_at_work(Path::new("/sys")) {
         return Err(Refused(
@@ -27,7 +27,9 @@ pub fn is_at_work(sys: &Path) -> bool {
     let list = |name: &str| {
         fs::read_to_string(cpus.join(name)).ok().and_then(|text| cpulist::parse(text.trim()).ok())
     };
-    sys.join("module/steal_governor").exists()
+    let governor = sys.join("module/steal_governor");
+    let is_off = fs::read_to_string(governor.join("parameters/enabled")).is_ok_and(|text| text.trim() == "N");
+    governor.exists() && !is_off
         || list("preferred").is_some_and(|preferred| list("online").is_some_and(|online| preferred != online))
 }
 
@@ -48,6 +50,12 @@ mod tests {
         assert!(is_at_work(sys.path()));
         fs::write(cpus.join("preferred"), "0-3\n").unwrap();
         fs::create_dir_all(sys.path().join("module/steal_governor/parameters")).unwrap();
+        assert!(is_at_work(sys.path()));
+        // The kernel series' own has a switch, and may be built in.
+        let enabled = sys.path().join("module/steal_governor/parameters/enabled");
+        fs::write(&enabled, "N\n").unwrap();
+        assert!(!is_at_work(sys.path()), "it is switched off");
+        fs::write(&enabled, "Y\n").unwrap();
         assert!(is_at_work(sys.path()));
     }
 }
