@@ -9,7 +9,7 @@
  * the host gave CPUs, takes a shrink back if it cost CPU time, and grows by 1, 2, 4, … once steal
  * has been low for long.
  *
- * Example: 8 cores of one CPU, all busy, of which the host serves 5: steal is 3/8 of the time.
+ * Example: 8 cores of one CPU, all busy, of which the host gives 5: steal is 3/8 of the time.
  * After `agree` such samples `step` prefers 7 cores, and after as many again 6; `proportional`
  * prefers 5 at once.
  *
@@ -74,7 +74,7 @@ struct ovb_steal_state {
 	/* Cores that the next growth adds; 0 means 1. */
 	ovb_u32 stride;
 	/* Doublings of `quiet`: growths that were followed by steal. */
-	ovb_u32 patience;
+	ovb_u32 doublings;
 	/* The last change was a growth. */
 	ovb_u32 grown;
 	/* CPU time (of OVB_STEAL_ONE) of a sample, in the mean of the last ones with these cores,
@@ -157,23 +157,23 @@ static inline int ovb_steal_wants_all(const struct ovb_steal_sample *sample)
 
 /*
  * Cores of `cores` that a guest with steal should use. One that wants all of them: as many as the
- * host served in the mean. One that idles at times: as many as it wants, and one fewer than now,
- * but what it was served in any case.
+ * host given in the mean. One that idles at times: as many as it wants, and one fewer than now,
+ * but what it was given in any case.
  */
-static inline ovb_u32 ovb_steal_served(const struct ovb_steal_sample *sample, ovb_u32 run_mean,
+static inline ovb_u32 ovb_steal_given(const struct ovb_steal_sample *sample, ovb_u32 run_mean,
 				       ovb_u32 cores)
 {
-	ovb_u32 served =
+	ovb_u32 given =
 		ovb_steal_cores(run_mean, (ovb_u64)OVB_STEAL_ONE * sample->preferred, cores);
 	ovb_u32 wanted;
 
 	if (ovb_steal_wants_all(sample))
-		return served;
+		return given;
 	wanted = ovb_steal_cores(sample->run_ns + sample->steal_ns,
 				 sample->elapsed_ns * sample->preferred, cores);
 	if (wanted >= cores)
 		wanted = cores - 1;
-	return wanted > served ? wanted : served;
+	return wanted > given ? wanted : given;
 }
 
 static inline ovb_u32 ovb_steal_clamp(ovb_u32 cores, ovb_u32 floor, ovb_u32 all)
@@ -318,7 +318,7 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		int enough = ovb_steal_agree(state, OVB_STEAL_SHRINK, rules->agree);
 
 		/* The most that any of the samples asked for. */
-		target = ovb_steal_clamp(ovb_steal_served(sample, state->run_mean, cores),
+		target = ovb_steal_clamp(ovb_steal_given(sample, state->run_mean, cores),
 					 rules->floor, all);
 		if (target > state->target)
 			state->target = target;
@@ -329,13 +329,13 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		 * same: begin anew, so that whatever comes is judged under this load. Less and less
 		 * often, as a guest whose tasks wait for each other never wants all. */
 		if (target >= cores && !state->vetted && cores < all) {
-			wait = state->patience;
+			wait = state->doublings;
 			if (state->agreed < rules->agree + (rules->quiet << wait))
 				return cores;
 			if (wait < OVB_STEAL_DOUBLINGS)
 				wait++;
 			*state = (struct ovb_steal_state){.regrets = state->regrets,
-							  .patience = wait};
+							  .doublings = wait};
 			return all;
 		}
 		state->before_run = run < state->run_mean ? run : state->run_mean;
@@ -345,8 +345,8 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		if (target >= cores)
 			return cores;
 		/* Steal right after a growth: the next one waits for longer. */
-		if (state->grown && state->patience < OVB_STEAL_DOUBLINGS)
-			state->patience++;
+		if (state->grown && state->doublings < OVB_STEAL_DOUBLINGS)
+			state->doublings++;
 		state->grown = 0;
 		state->stride = 0;
 		state->before_cores = cores;
@@ -358,12 +358,12 @@ static inline ovb_u32 ovb_steal_proportional(struct ovb_steal_state *state,
 		ovb_steal_agree(state, OVB_STEAL_HOLD, 1);
 		return cores;
 	}
-	wait = state->stride ? rules->agree : rules->quiet << state->patience;
+	wait = state->stride ? rules->agree : rules->quiet << state->doublings;
 	if (!ovb_steal_agree(state, OVB_STEAL_GROW, wait))
 		return cores;
 	/* It lasts with as many cores as were too many once: the host has changed. */
 	if (cores >= state->before_cores)
-		state->patience = 0;
+		state->doublings = 0;
 	if (cores >= all)
 		return cores;
 	if (!state->stride)

@@ -71,8 +71,8 @@ pub struct GuestSpec {
     #[serde(default)]
     pub others: u32,
     /// A vCPU runs and is preempted by turns; both together, in µs before dilation. 100 to 10^6.
-    #[serde(default = "turn_us")]
-    pub turn_us: f64,
+    #[serde(default = "host_turn_us", alias = "turn_us")]
+    pub host_turn_us: f64,
     /// How soon it finds its size is measured too: preferred CPUs are looked at all the time, which costs a little.
     #[serde(default)]
     pub watch: bool,
@@ -82,7 +82,7 @@ fn operation_us() -> f64 {
     20.0
 }
 
-fn turn_us() -> f64 {
+fn host_turn_us() -> f64 {
     6000.0
 }
 
@@ -107,7 +107,7 @@ impl GuestSpec {
         range(&["operation_us"], self.operation_us, 1.0, 1e6)?;
         range(&["cpus"], self.cpus, 0.1, 1024.0)?;
         range(&["others"], self.others, 0, 1024)?;
-        range(&["turn_us"], self.turn_us, 100.0, 1e6)?;
+        range(&["host_turn_us"], self.host_turn_us, 100.0, 1e6)?;
         if self.others > 0 && self.share == HostShare::Vm {
             return mistake(&["others"], "`others` goes with share = \"vcpu\"".into());
         }

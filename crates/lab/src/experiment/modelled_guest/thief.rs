@@ -50,7 +50,7 @@ impl Thief {
         let opened = skeleton::ThiefSkelBuilder::default().open(object);
         let mut skel =
             opened.and_then(|open| open.load()).context("the kernel refuses the model of the host")?;
-        let turn_ns = (spec.turn_us * 1000.0 * dilation) as u64;
+        let turn_ns = (spec.host_turn_us * 1000.0 * dilation) as u64;
         let data = skel.maps.data_data.as_deref_mut().context("the model has no settings")?;
         data.nr_cpus = cpus.len() as u32;
         let bss = skel.maps.bss_data.as_deref_mut().context("the model has no state")?;
