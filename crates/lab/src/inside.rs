@@ -2,6 +2,7 @@
 //! The half of the lab that runs inside the emulated host, as its init.
 
 mod cpusets;
+mod governor;
 mod guest;
 mod inner;
 mod kernel;

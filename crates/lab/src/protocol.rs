@@ -4,6 +4,7 @@
 use crate::scenario::Scenario;
 use overbook_report::schema::{Instrument, MachineInfo, Run, VmBound};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// Where the agent finds its [`Job`] in the initramfs.
 pub const JOB_FILE: &str = "job.json";
@@ -78,7 +79,9 @@ pub const PACKAGES_DIR: &str = "packages";
 pub enum GuestOrder {
     /// Have `overbook guest` schedule, with these arguments.
     Attach(Vec<String>),
-    /// Have the kernel schedule again.
+    /// Have the kernel's steal governor pack it, with these parameters.
+    Govern(BTreeMap<String, u64>),
+    /// An end to that: all CPUs are preferred again.
     Detach,
     /// Run the program again and again.
     Work,

@@ -244,6 +244,10 @@ pub struct Variant {
     /// Arguments of `overbook guest`, which schedules this variant of a machine that is a guest, or in Linux guests.
     #[serde(default)]
     pub guest: Option<Vec<String>>,
+    /// The kernel series' steal governor packs the Linux guests that take part, with these parameters
+    /// ([`crate::machine::switches::GOVERNOR`]); the kernel that is booted must have it.
+    #[serde(default)]
+    pub governor: Option<BTreeMap<String, u64>>,
     /// So many of the Linux guests take part, the first ones; all if absent.
     #[serde(default)]
     pub cooperate: Option<u32>,

@@ -159,19 +159,24 @@ fn unit(figure: Option<&str>) -> String {
 }
 
 impl Workload for Fleet<'_> {
-    /// The guests that take part follow by `overbook guest`, all work, and a window is measured.
+    /// Guests that take part are packed by `overbook guest` or their kernel, all work, and a window is measured.
     fn run_once(&mut self, variant: &Variant, _: u64, attach: &mut dyn FnMut() -> Result<()>) -> Result<Run> {
         attach()?;
-        let cooperate = match &variant.guest {
-            Some(_) => variant.cooperate.unwrap_or(self.spec.guests) as usize,
-            None => 0,
+        let packer = match (&variant.guest, &variant.governor) {
+            (Some(arguments), _) => Some(GuestOrder::Attach(arguments.clone())),
+            (None, Some(parameters)) => Some(GuestOrder::Govern(parameters.clone())),
+            (None, None) => None,
         };
-        let arguments = variant.guest.clone().unwrap_or_default();
-        order(&mut self.vms[..cooperate], &GuestOrder::Attach(arguments))?;
+        let cooperate = variant.cooperate.unwrap_or(self.spec.guests) as usize;
+        if let Some(packer) = &packer {
+            order(&mut self.vms[..cooperate], packer)?;
+        }
         let before = Counts::of_vms();
         let mut run = self.measure(0..self.vms.len())?;
         run.extra.extend(Counts::of_vms().since(&before));
-        order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
+        if packer.is_some() {
+            order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
+        }
         Ok(run)
     }
 

@@ -49,7 +49,7 @@ pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<
             (None, Ok(_)) if !switch.time || dilation == 1.0 => continue,
             (_, Ok(own)) => own.trim().to_string(),
             (Some(_), Err(_)) => anyhow::bail!(
-                "this kernel has no switch {}: `overbook lab kernels --build` builds one that has, and `--kernel patched` boots it",
+                "this kernel has no switch {}: `overbook lab kernels --fetch patched` builds one that has, and `--kernel patched` boots it",
                 switch.name
             ),
         };

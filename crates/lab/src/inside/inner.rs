@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! The agent of a Linux guest inside the host: runs a program again and again, and has `overbook guest` schedule it
-//! when told so.
+//! The agent of a Linux guest inside the host: runs a program again and again, and has `overbook guest` or its kernel pack
+//! it when told so.
 
+use super::governor::{self, Governor};
 use super::stretched::{self, Publisher};
 use crate::experiment::scheduler::Scheduler;
 use crate::machine::describe;
@@ -9,6 +10,7 @@ use crate::machine::task::{self, now_ns};
 use crate::protocol::{GuestAnswer, GuestCount, GuestOrder, InnerGuest, PACKAGES_DIR};
 use anyhow::{Context, Result, anyhow, ensure};
 use nix::mount::{MsFlags, mount};
+use std::collections::BTreeMap;
 use std::ffi::CString;
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -38,7 +40,7 @@ struct Runs {
 /// The serial line ends.
 pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     let mut orders = BufReader::new(port.0.try_clone()?).lines();
-    let mut cooperation = Cooperation { scheduler: Scheduler::new("guest"), publisher: None };
+    let mut cooperation = Cooperation { scheduler: Scheduler::new("guest"), publisher: None, governor: None };
     // Orders are heard also beside tasks that want all CPUs.
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
     let (runs, online) = (Runs::default(), describe::online_cpus()?.len() as u64);
@@ -57,6 +59,7 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
             let Ok(order) = serde_json::from_str(&line) else { continue };
             let outcome = match order {
                 GuestOrder::Attach(arguments) => cooperation.attach(guest.weight, arguments),
+                GuestOrder::Govern(parameters) => cooperation.govern(&parameters),
                 GuestOrder::Detach => cooperation.detach(),
                 GuestOrder::Work => {
                     runs.stop.store(false, Ordering::Relaxed);
@@ -76,11 +79,14 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     })
 }
 
-/// `overbook guest`, and what it reads.
+/// What packs this guest.
 struct Cooperation {
+    /// `overbook guest`.
     scheduler: Scheduler,
-    /// Steal times of a stretched guest.
+    /// What it reads: steal times of a stretched guest.
     publisher: Option<Publisher>,
+    /// The kernel's own.
+    governor: Option<Governor>,
 }
 
 impl Cooperation {
@@ -92,7 +98,15 @@ impl Cooperation {
         self.scheduler.attach(&arguments, 1.0)
     }
 
+    fn govern(&mut self, parameters: &BTreeMap<String, u64>) -> Result<()> {
+        self.governor = Some(Governor::start(parameters)?);
+        Ok(())
+    }
+
     fn detach(&mut self) -> Result<()> {
+        if let Some(governor) = self.governor.take() {
+            return governor.end();
+        }
         let outcome = self.scheduler.detach().map(drop);
         self.publisher = None;
         outcome
@@ -173,7 +187,9 @@ fn watch(period: Duration, online: u64, runs: &Runs) -> Result<()> {
     let (mut before, mut at) = (online, now_ns());
     while !runs.gone.load(Ordering::Relaxed) {
         thread::sleep(period);
-        let preferred = describe::preferred_cpus().map_or(online, |cpus| cpus.len() as u64);
+        let preferred = describe::preferred_cpus()
+            .or_else(governor::preferred_cpus)
+            .map_or(online, |cpus| cpus.len() as u64);
         let now = now_ns();
         let mut sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
         sum.preferred_ns += preferred * (now - at);

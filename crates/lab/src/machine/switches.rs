@@ -54,6 +54,10 @@ pub const SWITCHES: [Switch; 13] = [
     kvm!(switch, "ple_kvm", 1),
 ];
 
+/// Parameters of the series' steal governor that variants set, and their ranges: a period in ms, hundredths of a percent.
+pub const GOVERNOR: [(&str, u64, u64); 3] =
+    [("interval_ms", 100, 100_000), ("low", 0, 10_000), ("high", 0, 10_000)];
+
 /// The switch of a name.
 pub fn find(name: &str) -> Option<&'static Switch> {
     SWITCHES.iter().find(|switch| switch.name == name)

@@ -3,8 +3,9 @@
 
 use super::{Cgroups, Halts, Placement, Scenario, Variant, Vm};
 use crate::machine::describe::parse_cpus;
-use crate::machine::switches::{self, SWITCHES};
+use crate::machine::switches::{self, GOVERNOR, SWITCHES};
 use overbook_vmm::Pattern;
+use std::collections::BTreeMap;
 
 impl Scenario {
     /// Everything that can be wrong with a file.
@@ -179,6 +180,9 @@ impl Scenario {
             (None, Some(_)) => return mistake(&["cooperate"], "`cooperate` needs a [linux] table".into()),
             _ => {}
         }
+        if let Some(parameters) = &variant.governor {
+            self.check_governor(variant, parameters).map_err(|what| (vec![Key::Name("governor")], what))?;
+        }
         for feature in &variant.features {
             check_feature(feature).map_err(|what| (vec![Key::Name("features")], what))?;
         }
@@ -187,6 +191,27 @@ impl Scenario {
         }
         if let Some(list) = &variant.preferred {
             check_preferred(list, self.host.cpus).map_err(|what| (vec![Key::Name("preferred")], what))?;
+        }
+        Ok(())
+    }
+
+    fn check_governor(&self, variant: &Variant, parameters: &BTreeMap<String, u64>) -> Result<(), String> {
+        if self.linux.is_none() {
+            return Err("`governor` needs a [linux] table".into());
+        }
+        if variant.guest.is_some() {
+            return Err("one of them packs a guest: leave `governor` or `guest` out".into());
+        }
+        if self.guest_weight() > 1 {
+            return Err("a stretched guest's kernel is told wrong steal times: set dilation = 1".into());
+        }
+        for (name, value) in parameters {
+            let Some((_, least, most)) = GOVERNOR.iter().find(|(known, _, _)| known == name) else {
+                return Err(format!("{name:?} is no parameter: there are interval_ms, low, high"));
+            };
+            if !(*least..=*most).contains(value) {
+                return Err(format!("{name} = {value} is out of range: {least} to {most}"));
+            }
         }
         Ok(())
     }
@@ -395,6 +420,22 @@ mod tests {
             (
                 format!("{GOOD}[[variant]]\nname = \"a\"\ncooperate = 1\n"),
                 "x.toml:10: `cooperate` needs a [linux]",
+            ),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\n[variant.governor]\n"),
+                "x.toml:10: `governor` needs a [linux] table",
+            ),
+            (
+                format!("{LINUX}\n[[variant]]\nname = \"a\"\ngovernor = {{ slow = 1 }}\n"),
+                "x.toml:11: \"slow\" is no parameter",
+            ),
+            (
+                format!("{LINUX}\n[[variant]]\nname = \"a\"\ngovernor = {{ interval_ms = 1 }}\n"),
+                "x.toml:11: interval_ms = 1 is out of range: 100 to 100000",
+            ),
+            (
+                format!("{LINUX}\n[[variant]]\nname = \"a\"\ngovernor = {{}}\nguest = []\n"),
+                "x.toml:11: one of them packs a guest",
             ),
             (GOOD.replace("cpus = 4\n[[", "cpus = 4\nllcs = 3\n[["), "x.toml:4: 4 CPUs do not divide"),
             (
