@@ -302,9 +302,10 @@ static bool run_waiter(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	bpf_for (i, 0, OVB_MAX_POOLS)
 		if (cpuc->pools >> i & 1 && run_overdue(pool_dsq(i), now))
 			return true;
-	return run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
-	       run_idle_class(llc_dsq(llc), idle_patience_ns) || run_overdue(cpu_dsq(cpu), now) ||
-	       run_overdue(llc_dsq(llc), now) || run_overdue(PARKED, now);
+	/* SCHED_IDLE comes last: of many of them one has always waited for too long. */
+	return run_overdue(cpu_dsq(cpu), now) || run_overdue(llc_dsq(llc), now) ||
+	       run_overdue(PARKED, now) || run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
+	       run_idle_class(llc_dsq(llc), idle_patience_ns);
 }
 
 /* Lets `prev` go on with a new slice, as if it had been queued and picked: who wakes up meanwhile
