@@ -354,7 +354,25 @@ fn a_vms_group_goes() -> Option<String> {
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 23] = [
+/// Each has four fifths of a CPU, and none needs to change its LLC at every slice for that.
+fn one_more_than_cpus() -> Option<String> {
+    let mut world = World::new(host(4, 2)).unwrap();
+    for i in 0..5 {
+        world.vm(VmSpec::new(&format!("vm{i}"), 1, Pattern::Compute));
+    }
+    let report = measured(&mut world, SECOND, 3 * SECOND);
+    let (most, least) =
+        report.vms.iter().fold((0.0f64, 1.0f64), |(most, least), vm| (most.max(vm.cpus), least.min(vm.cpus)));
+    let often = report.llc_moves * 5 > report.switches;
+    (often || most - least > 0.02).then(|| {
+        format!(
+            "{} of {} switches are to another LLC; {least:.3} to {most:.3} CPUs",
+            report.llc_moves, report.switches
+        )
+    })
+}
+
+const FINDINGS: [Finding; 24] = [
     ("A1 two clocks in one queue", false, a1),
     ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, a2),
@@ -378,6 +396,7 @@ const FINDINGS: [Finding; 23] = [
     ("VMs whose leaders slept when the scheduler was loaded", false, late_load),
     ("a VM that moves to another group", false, vm_moves),
     ("a VM whose group goes", false, a_vms_group_goes),
+    ("one vCPU more than CPUs, on two LLCs", false, one_more_than_cpus),
 ];
 
 #[test]

@@ -12,8 +12,9 @@
 #define TRIES 3
 /* A VM is calm after so many slices. */
 #define CALM_SLICES 8
-/* The first of a queue is not passed over for more than so many turns of its VM. */
-#define PATIENCE_TURNS 2
+/* The first of a queue is not passed over for more than so many normal slices of its VM's virtual
+ * time. */
+#define PASSED_OVER_SLICES 2
 
 /* The highest tier of a VM's queued vCPUs. */
 static u32 best_tier(const struct vm_ctx *vmc)
@@ -54,7 +55,8 @@ static u32 next_of_tier(const struct vm_ctx *vmc, u32 tier, u32 from)
 	return OVB_MAX_VCPUS;
 }
 
-/* Takes a thread to this CPU if it is queued where this CPU looks, or far from it. Whether it may
+/* Takes a thread to this CPU if it is queued where this CPU looks; with `far`, from another LLC's
+ * queue too. Whether it may
  * run here is asked when the iterator is there: a task whose affinity changes after that is queued
  * anew, and then the kernel does not move it. Asked before, such a change would end the scheduler.
  */
@@ -93,9 +95,9 @@ static void look_for_interrupt(struct vm_ctx *vmc, u32 id)
 	bpf_task_release(p);
 }
 
-/* Move the best queued vCPU of a VM to this CPU, from other LLCs too if its tier is not `any`, or
- * after a spin. Returns its id plus one, 0 for none. */
-__noinline u32 run_best(u32 vm, u32 goes_on)
+/* Moves the best queued vCPU of a VM to this CPU; from other LLCs too after a spin, or if its tier
+ * is better than `any` or it spun. Returns its id plus one, 0 for none. */
+__noinline u32 run_best(u32 vm, u32 after_spin)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);
 	s32 cpu = bpf_get_smp_processor_id();
@@ -114,7 +116,7 @@ __noinline u32 run_best(u32 vm, u32 goes_on)
 		if (id >= OVB_MAX_VCPUS)
 			return 0;
 		if (take_thread(vmc->pids[bounded(id, OVB_MAX_VCPUS)], cpu,
-				goes_on || tier != OVB_TIER_ANY)) {
+				after_spin || tier != OVB_TIER_ANY)) {
 			struct ovb_vm_stats *stats = vm_stats(vm);
 
 			barrier_var(tier);
@@ -128,10 +130,11 @@ __noinline u32 run_best(u32 vm, u32 goes_on)
 	return 0;
 }
 
-/* Whether its VM has had so many turns without it. */
+/* Whether its VM has had so much since it was queued, and it has not. */
 static bool is_passed_over(const struct task_ctx *taskc, const struct tenant *tenant)
 {
-	return ovb_vtime_gap(tenant->vtime, taskc->queued_at) > PATIENCE_TURNS * aged_slice(tenant);
+	return ovb_vtime_gap(tenant->vtime, taskc->queued_at) >
+	       PASSED_OVER_SLICES * aged_slice(tenant);
 }
 
 #endif

@@ -86,7 +86,8 @@ static bool peek_at(u64 dsq, const struct cpu_ctx *cpuc)
 	return cpuc->peeked;
 }
 
-/* Compares the first of a queue, a pool's, with the first of those that a CPU has looked at. */
+/* Compares the first of a queue with the earliest that a CPU has found so far; `pool` gives the
+ * queue's offset. */
 __noinline int look_into(u64 dsq, u32 pool)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
@@ -169,7 +170,8 @@ __noinline int steal_from(u64 dsq)
 	return 0;
 }
 
-/* For a CPU without work: who waits in another LLC, this node's first; or a SCHED_IDLE task. */
+/* For a CPU without work: takes who waits in another LLC, this NUMA node's first; or a SCHED_IDLE
+ * task. */
 static bool steal(u32 llc, bool idle_class)
 {
 	u32 i, node = llc_node[bounded(llc, OVB_MAX_LLCS)];
@@ -192,13 +194,14 @@ static bool steal(u32 llc, bool idle_class)
 	return false;
 }
 
-/* A CPU looks so often whether others' tasks wait for longer, slices; and takes one of them if it
- * is behind by so many. */
+/* So often a CPU looks at one other LLC, slices; and it takes a task whose key is so many slices
+ * earlier. */
 #define BALANCE_EVERY  2
 #define BALANCE_SLICES 4
 
-/* LLCs have an order of their own each, and one time. Whoever is much further behind elsewhere than
- * the first here is taken over: so LLCs with unequal loads become alike. One other LLC at a time.
+/* LLCs have an order of their own each, and one time. Whoever is owed much more elsewhere than the
+ * first here, or than the task that runs here if nobody waits, is taken over: so LLCs with unequal
+ * loads become alike, and a task does not change its LLC at every slice. One other LLC at a time.
  */
 static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 {
@@ -291,7 +294,7 @@ __noinline int run_overdue(u64 dsq, u64 now)
  * between the default patience and the watchdog each CPU runs 200 of them. */
 #define LOOK_EVERY 100000000
 
-static bool run_waiter(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
+static bool look_for_overdue(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 {
 	u64 now = scx_bpf_now();
 	u32 i;
@@ -382,7 +385,7 @@ static s32 cpu_for(const struct task_struct *p)
 	struct bpf_cpumask *mask = preferred;
 	s32 cpu = scx_bpf_task_cpu(p);
 
-	if (!limited() || !mask)
+	if (!packs() || !mask)
 		return scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	return is_bound(p, cpu) ? cpu : scx_bpf_pick_idle_cpu(cast_mask(mask), 0);
 }

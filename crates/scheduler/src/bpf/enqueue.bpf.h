@@ -17,7 +17,7 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	bool idle = false;
 	s32 cpu, near = preferred_cpu(p, prev_cpu);
 
-	if (limited() && near >= 0) {
+	if (packs() && near >= 0) {
 		prev_cpu = near;
 		cpu = idle_preferred(p, prev_cpu, wake_flags);
 		idle = cpu >= 0;
@@ -84,8 +84,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	if (bound)
 		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
 	else
-		idle = limited() ? idle_preferred(p, cpu, 0)
-				 : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+		idle = packs() ? idle_preferred(p, cpu, 0) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
 	else if (woken && !taskc->idle_class)

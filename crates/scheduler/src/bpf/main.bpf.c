@@ -9,20 +9,21 @@
  *
  * The idea. What is fair is settled between tenants, and not between vCPUs. A tenant is a VM with
  * all that belongs to it, a group of ordinary tasks, or a task of the root group. It has one
- * virtual time for the whole host, ages by its rate down the tree of cpu.weight (tree), and has
- * turns (policy/turn.h). While a CPU serves a VM, it runs whichever of its vCPUs is worth most to
- * it now (policy/tiers.h): its answer has come, it has an interrupt to take, it was preempted at
- * work, or last, spinning. Whose vCPU runs makes no difference to who pays: a spinner's turn goes
+ * virtual time for the whole host, ages by its rate down the tree of cpu.weight (tree.bpf.h), and
+ * has turns (policy/turn.h). While a CPU serves a VM, it runs whichever of its vCPUs is worth most
+ * to it now (policy/tiers.h): its answer has come, it has an interrupt to take, it was preempted at
+ * work, or last, spinning. Whose vCPU runs makes no difference to who pays: a spinner's slice goes
  * on with another vCPU, and nobody outside the VM waits longer for that.
  *
  * The terms. Turns, deadlines, the level and the tide are in policy/turn.h.
  *
  * - key: by which a task is queued: its tenant's deadline, and how far the task stands from it
- *   among the members. Once its tenant's turn has ended, it is made anew at its queue's head.
+ *   among the members. If the tenant's turn ends meanwhile, the key is found anew when the task
+ *   comes to the head of its queue.
  * - LLC queue: a DSQ per last-level cache, by key; CPU queue: a DSQ per CPU for tasks that can run
- *   nowhere else; and a DSQ per pool, which is a set of CPUs, of a cpuset. A CPU takes the earliest
- *   of all heads. SCHED_IDLE tasks have queues of their own, and tasks whose group has used its
- *   cpu.max are parked in another.
+ *   nowhere else; and a DSQ per pool, which is a set of CPUs that tasks are bound to. A CPU takes
+ *   the earliest of the heads of the queues that it looks at. SCHED_IDLE tasks have queues of their
+ * own, and tasks whose group has used its cpu.max are parked in another.
  * - home: the LLC in whose queue a VM's vCPUs wait, if it fits into one (policy/home.h).
  * - class: whether a VM's slices are short, usual or long, and whom its vCPUs preempt as they wake
  *   up (policy/class.h). What it is due does not depend on it.

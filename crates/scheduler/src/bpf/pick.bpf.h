@@ -13,23 +13,33 @@
 #include "time.bpf.h"
 #include "yield.bpf.h"
 
-/* Whether the running task may go on, others being queued: none of them goes before it. */
-static bool goes_on(struct task_struct *prev, struct task_ctx *prevc, s32 cpu, u64 first)
+/* Whether the running task may stay if nobody goes before it. */
+static bool may_stay(const struct task_ctx *prevc)
 {
-	if (prevc->yielded || prevc->idle_class || is_throttled(prevc->node))
-		return false;
+	return !prevc->yielded && !prevc->idle_class && !is_throttled(prevc->node);
+}
+
+/* The key of the running task, as if it were queued now. */
+static u64 key_now(struct task_struct *prev, struct task_ctx *prevc, s32 cpu)
+{
 	charge(prevc, scx_bpf_now());
 	settle();
 	prevc->queue_pool = prevc->pool;
 	find_key(prev, prevc, cpu, false);
-	return ovb_vtime_before(key_of(prevc), first);
+	return key_of(prevc);
 }
 
+/*
+ * In this order: who has waited for too long; the VM whose vCPU has just left waiting for a
+ * sibling; the earliest of the heads of this CPU's queues, or another vCPU of its VM, unless the
+ * task that runs is before it; one of another LLC who is owed much more than that; any of another
+ * LLC if this CPU had nothing else; SCHED_IDLE tasks; and the task that runs.
+ */
 void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	u32 llc = llc_of(cpu);
-	bool keep = prev && (prev->scx.flags & SCX_TASK_QUEUED);
+	bool keep = prev && (prev->scx.flags & SCX_TASK_QUEUED), stays;
 	struct task_ctx *prevc = keep ? task_ctx(prev) : NULL;
 
 	if (!cpuc)
@@ -38,13 +48,14 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		run_outside(cpu, prev, prevc, cpuc);
 		return;
 	}
-	if (run_waiter(cpu, llc, cpuc))
+	if (look_for_overdue(cpu, llc, cpuc))
 		return;
 	find_first(cpu, llc, cpuc);
 	if (go_on(cpuc, prev))
 		return;
+	stays = prevc && may_stay(prevc);
 	if (cpuc->found) {
-		if (prevc && goes_on(prev, prevc, cpu, cpuc->first_key)) {
+		if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key)) {
 			count(OVB_COUNT_KEEP);
 			keep_running(prev, prevc, cpuc, cpu);
 			grant(prevc->tenant);
@@ -55,8 +66,10 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		    scx_bpf_dsq_move_to_local(cpuc->first_dsq, 0) ||
 		    scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
 			return;
+	} else if (stays && nr_llcs > 1 && balance(llc, cpuc, key_now(prev, prevc, cpu))) {
+		return;
 	}
-	if (steal(llc, false))
+	if (!stays && steal(llc, false))
 		return;
 	if (prevc && is_throttled(prevc->node))
 		prevc = NULL;

@@ -18,7 +18,7 @@ volatile u32 some_not_preferred;
 /* What the loader asks for: bits of CPUs. */
 u64 wanted_cpus[OVB_MAX_CPUS / 64];
 
-static bool limited(void)
+static bool packs(void)
 {
 	return may_prefer && some_not_preferred;
 }
@@ -27,7 +27,7 @@ static bool is_preferred(s32 cpu)
 {
 	struct bpf_cpumask *mask = preferred;
 
-	return !limited() || !mask || bpf_cpumask_test_cpu((u32)cpu, cast_mask(mask));
+	return !packs() || !mask || bpf_cpumask_test_cpu((u32)cpu, cast_mask(mask));
 }
 
 /* A preferred CPU for a task on `cpu`: this one if it is, else one of its affinity, near if there
@@ -37,7 +37,7 @@ static s32 preferred_cpu(const struct task_struct *p, s32 cpu)
 	struct bpf_cpumask *mask = preferred;
 	s32 other;
 
-	if (!limited() || !mask || is_preferred(cpu))
+	if (!packs() || !mask || is_preferred(cpu))
 		return cpu;
 	other = bpf_cpumask_any_and_distribute(p->cpus_ptr, cast_mask(mask));
 	return other < nr_cpus ? other : -1;

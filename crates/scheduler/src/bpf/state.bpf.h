@@ -64,8 +64,8 @@ const volatile u64 window_ns = 50000000;
 const volatile u64 idle_patience_ns = 1000000000;
 /* Two PAUSE exits no further apart are one spin, ns: the hardware's window, an exit, some room. */
 const volatile u64 spin_gap_ns = 20000;
-/* A spinner whom KVM asks nobody for leaves its CPU so much later, ns: when the program that finds
- * that out has ended. */
+/* A spinner for whom KVM has asked nobody leaves its CPU so much later, ns: when the program that
+ * finds that out has ended. */
 const volatile u64 look_again_ns = 2000;
 
 /* The probes, while they are attached, see every IPI. */
@@ -94,7 +94,7 @@ struct task_ctx {
 	u64 ceiling;
 	/* The tenant's virtual time when it was queued. */
 	u64 queued_at;
-	/* When it began to run, 0 if it does not. */
+	/* Up to when its running has been charged, 0 if it does not run. */
 	u64 running_since;
 	/* When the task was queued, 0 if it is not. */
 	u64 queued_since;
@@ -124,7 +124,7 @@ struct task_ctx {
 	/* How often it has been looked at; it is looked whether it is a vCPU less and less often.
 	 */
 	u32 looks;
-	/* When it began to run, and when it last spun. */
+	/* When it last came to a CPU, and when it last spun. */
 	u64 resumed_at;
 	u64 last_spin;
 	/* When it left its CPU waiting for a sibling; 0 if it did not. */
@@ -155,7 +155,7 @@ struct {
 } task_ctxs SEC(".maps");
 
 struct cpu_ctx {
-	/* The virtual time that the task that is picked here has come to. */
+	/* Virtual time at which the turns of the tasks that were picked here began; never back. */
 	u64 level;
 	/* Key of the running task, with its queue's offset, or of who preempts it; the level if it
 	 * came out of turn, so that nobody does. */

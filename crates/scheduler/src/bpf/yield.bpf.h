@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Spins. A vCPU that spins waits for a sibling, and KVM calls ops.yield() with one that it has
- * guessed. Whom to run is not its question: the vCPU is marked as waiting, and its CPU goes on with
- * the VM's turn and whoever is worth most now (dispatch).
+ * guessed. The guess is not followed: the vCPU is marked as waiting, and its CPU goes on with the
+ * slice and whoever of the VM is worth most now (dispatch).
  */
 #ifndef OVERBOOK_YIELD_BPF_H
 #define OVERBOOK_YIELD_BPF_H
@@ -145,13 +145,13 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 	cpuc->leaver = bpf_get_current_task_btf()->pid;
 	taskc->spun_at = scx_bpf_now();
 	taskc->yielded = true;
-	/* Not now: this program is a section that holds up a grace period, and must not move. */
+	/* Not now: a BPF program runs inside an RCU section, and must not be preempted there. */
 	bpf_timer_start(&timer->timer, look_again_ns, BPF_F_TIMER_CPU_PIN);
 	return 0;
 }
 
-/* Goes on with the turn of the VM whose vCPU has just left this CPU waiting, unless that turn is
- * over, or an ordinary task has come that goes before it. */
+/* Goes on with the slice of the VM whose vCPU has just left this CPU waiting, unless less than an
+ * eighth of it is left, or a task that is no vCPU has come that goes before it. */
 static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 {
 	u32 vm = cpuc->goes_on, id;

@@ -300,7 +300,7 @@ pub const MUTANTS: &[Mutant] = &[
         "\tif (cpuc->found && !ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))",
         "\tif (cpuc->found && ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))",
     ),
-    mutant("no stealing", "pick.bpf.h", "\tif (steal(llc, false))\n\t\treturn;\n", ""),
+    mutant("no stealing", "pick.bpf.h", "\tif (!stays && steal(llc, false))\n\t\treturn;\n", ""),
     Mutant {
         name: "stealing all the time",
         file: "dispatch.bpf.h",
@@ -325,14 +325,14 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "running on for ever",
         "pick.bpf.h",
-        "\treturn ovb_vtime_before(key_of(prevc), first);",
-        "\treturn true;",
+        "if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key)) {",
+        "if (stays && key_now(prev, prevc, cpu)) {",
     ),
     mutant(
         "never running on",
         "pick.bpf.h",
-        "\treturn ovb_vtime_before(key_of(prevc), first);",
-        "\treturn false;",
+        "if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key)) {",
+        "if (stays && !key_now(prev, prevc, cpu)) {",
     ),
     mutant("who sleeps is still counted", "tasks.bpf.h", "\tcount_in(taskc, 0, 0);\n", ""),
     Mutant {
