@@ -46,7 +46,7 @@ test: lint ring1 ring2
 ring1: setup
 	cargo test --release --locked --workspace
 
-## Boots kernels in QEMU, and has a real Prometheus scrape.
+## Boots kernels in QEMU, and lets a real Prometheus scrape.
 ring2: build
 	$(OVERBOOK) lab emulator --build
 	$(OVERBOOK) lab kernels $(KERNELS:%=--fetch %)

@@ -51,7 +51,8 @@ static inline int ovb_node_fuller(const struct ovb_node_cores *nodes, ovb_u32 a,
 	return of_a != of_b ? of_a > of_b : nodes->all[a] > nodes->all[b];
 }
 
-/* The core to stop to prefer, its place in `cores`; −1 if none may go. The last one of its node. */
+/* The core that ceases to be preferred, its place in `cores`; −1 if none may go. The last one of
+ * its node. */
 static inline ovb_s32 ovb_core_to_drop(const struct ovb_core *cores, ovb_u32 nr)
 {
 	struct ovb_node_cores nodes;

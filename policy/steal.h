@@ -161,7 +161,7 @@ static inline int ovb_steal_wants_all(const struct ovb_steal_sample *sample)
  * but what it was given in any case.
  */
 static inline ovb_u32 ovb_steal_given(const struct ovb_steal_sample *sample, ovb_u32 run_mean,
-				       ovb_u32 cores)
+				      ovb_u32 cores)
 {
 	ovb_u32 given =
 		ovb_steal_cores(run_mean, (ovb_u64)OVB_STEAL_ONE * sample->preferred, cores);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Which of a VM's queued vCPUs is worth most to it now. What is known of each is a bit in one of a
- * few bitmaps, set where it becomes known, so a choice is a few words, whatever the VM's size.
+ * Which of a VM's queued vCPUs is worth most to it now. What is known of each is four bits, one in
+ * each of four bitmaps, set where it becomes known, so a choice is a few words, whatever the VM's
+ * size.
  *
  * Example: vCPU 0 was preempted at work; 1 spun; 2 spun, and was sent an IPI; 3 was at work when it
  * was sent one. at_work = 0b1001, waiting = 0b0110, interrupted = 0b1100, answered = 0. The order
@@ -18,7 +19,7 @@ enum ovb_tier {
 	OVB_TIER_NONE = 0,
 	/* It spun when it left its CPU. */
 	OVB_TIER_WAITING = 1,
-	/* So did this one, and it has an interrupt to take. */
+	/* So did this one, and it has an interrupt to take, or all its answers. */
 	OVB_TIER_CHAINED = 2,
 	/* Preempted at work, or woken. */
 	OVB_TIER_ANY = 3,

@@ -40,19 +40,19 @@ static inline ovb_u64 ovb_reach(ovb_u64 slice, ovb_u32 runnable, ovb_u32 cpus)
 }
 
 /* The earliest virtual time of a tenant that comes to be queued: a slice of lag if it slept, if not
- * some times a slice on all its CPUs, both of them aged. */
+ * OVB_LAG_TURNS (8) slices on each of its CPUs, both of them aged. */
 static inline ovb_u64 ovb_earliest(ovb_u64 level, ovb_u64 slice, ovb_u64 reach, ovb_u32 slept)
 {
 	return level - (slept ? slice : reach * OVB_LAG_TURNS);
 }
 
 /*
- * The latest place of a tenant's member in a queue, whatever the tenant has run elsewhere; `slice`
+ * The latest key of a tenant's member, whatever the tenant has run elsewhere; `slice`
  * is aged. Members take turns, so each waits for a slice of all others, and a slice may take twice
  * as long, as it ends with a tick of the kernel. Were the bound nearer, then in a long queue all
  * would stand at it, in the order of coming: tenants would be served by the number of their tasks.
  *
- * Example: slices of 3 ms, a group of 12 tasks that ages by 1: no place beyond
+ * Example: slices of 3 ms, a group of 12 tasks that ages by 1: no key beyond
  * 3 ms · (4 + 2 · 12) = 84 ms after the level.
  */
 static inline ovb_u64 ovb_latest(ovb_u64 level, ovb_u64 slice, ovb_u32 members)

@@ -4,8 +4,9 @@
  * to be eligible.
  *
  * The source gives its margin in words: small, positive, growing with the length of the queue, and
- * within the lag that EEVDF allows. The numbers are ours: 1/8 of a weighted slice for each queued
- * competitor, so that the target survives one pick of each, and at most one weighted slice.
+ * within the lag that EEVDF allows. The numbers are ours: 1/8 of a weighted slice for each task
+ * queued there, its own included, so that the target survives one pick of each, and at most one
+ * weighted slice.
  *
  * Example: a weighted slice of 2.8 ms, 3 tasks queued, the queue at virtual time 100 ms. A target
  * at 104 ms is not eligible; it is put at 100 - 3/8 * 2.8 = 98.95 ms. One at 99 ms stays there.
