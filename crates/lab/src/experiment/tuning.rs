@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Scheduler knobs of a variant, set for the length of a run and put back after it.
 
-use crate::machine::switches::SWITCHES;
+use crate::machine::switches::{PREFERRED, SWITCHES};
 use crate::scenario::Variant;
 use anyhow::{Context, Result};
 use std::fs;
 
 const FEATURES: &str = "/sys/kernel/debug/sched/features";
 const BASE_SLICE: &str = "/sys/kernel/debug/sched/base_slice_ns";
-/// Of the kernel series: an empty list ends the choice.
-const PREFERRED: &str = "/sys/devices/system/cpu/preferred";
 
 /// Puts the knobs back when dropped.
 #[derive(Default)]

@@ -2,14 +2,13 @@
 //! The steal governor of the kernel series (docs/kernel.md) in a Linux guest.
 
 use crate::machine::describe::parse_cpus;
+use crate::machine::switches::PREFERRED;
 use anyhow::{Context, Result};
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
 const PARAMETERS: &str = "/sys/module/steal_governor/parameters";
-/// CPUs that the kernel prefers.
-const PREFERRED: &str = "/sys/devices/system/cpu/preferred";
 
 /// The governor at work.
 pub struct Governor {

@@ -54,6 +54,9 @@ pub const SWITCHES: [Switch; 13] = [
     kvm!(switch, "ple_kvm", 1),
 ];
 
+/// CPUs that the series prefers. An empty list ends a choice by hand.
+pub const PREFERRED: &str = "/sys/devices/system/cpu/preferred";
+
 /// Parameters of the series' steal governor that variants set, and their ranges: a period in ms, hundredths of a percent.
 pub const GOVERNOR: [(&str, u64, u64); 3] =
     [("interval_ms", 100, 100_000), ("low", 0, 10_000), ("high", 0, 10_000)];
