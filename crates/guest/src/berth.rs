@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Where a scheduler is loaded, if one is needed.
 
-use crate::cpusets::{self, Cpusets};
+use crate::cpusets::Cpusets;
 use crate::enforce::{Enforcement, Enforcer};
 use crate::options::Options;
 use crate::standby::StandBy;
 use anyhow::{Context, Result};
 use overbook_scheduler::{Mode, OpenObject, Scheduler};
 use std::mem::MaybeUninit;
-use std::path::Path;
 
 /// Loads a scheduler once, when one is wanted first: verifying it takes an emulated CPU many seconds.
 pub(crate) struct Berth<'a> {
@@ -36,7 +35,7 @@ impl<'a> Berth<'a> {
         'a: 's,
     {
         if options.enforce == Enforcement::Cpuset {
-            return Ok(Box::new(Cpusets::new(Path::new(cpusets::ROOT))?));
+            return Ok(Box::new(Cpusets::of_this_machine()?));
         }
         if let Some(object) = self.object.take() {
             self.scheduler = Some(Scheduler::load(Mode::Guest, &options.loading(), object)?);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Keeps tasks on preferred CPUs by the cpusets of the top-level cgroups (`system.slice`, `user.slice`, …). That costs
-//! nothing at a switch or a wake-up: the kernel moves what has to move when a cpuset changes, and EEVDF knows no other
-//! CPUs until it changes again.
+//! Keeps tasks on preferred CPUs by the cpusets of the top-level cgroups (`system.slice`, `user.slice`, …), and kernel
+//! threads, which are in none of these, by their affinity. That costs nothing at a switch or a wake-up: the kernel moves
+//! what has to move when a cpuset changes, and EEVDF knows no other CPUs until it changes again.
 
 use crate::enforce::{Choice, Enforcer};
+use crate::kthreads::{self, KernelThreads, Moved};
 use anyhow::{Context, Result};
 use overbook_cli::cpulist::{self, Cpus};
 use overbook_scheduler::ending::Refused;
@@ -16,7 +17,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// Where cgroups are.
-pub const ROOT: &str = "/sys/fs/cgroup";
+const ROOT: &str = "/sys/fs/cgroup";
 
 const CPUS: &str = "cpuset.cpus";
 const PARTITION: &str = "cpuset.cpus.partition";
@@ -33,12 +34,16 @@ pub struct Changed {
     pub before: BTreeMap<String, String>,
     /// What has been written, by the cgroup's name: what stands there, and what comes next.
     pub written: BTreeMap<String, Vec<String>>,
+    /// What kernel threads had before.
+    #[serde(default)]
+    pub kthreads: Moved,
 }
 
 impl Changed {
     /// Puts back what nobody else has changed meanwhile, and ends the cpusets if there were none.
-    pub fn restore(&self) {
+    pub fn restore(&mut self) {
         self.restore_cpus();
+        self.kthreads.restore();
         if self.enabled {
             // Fails if somebody below has come to need it.
             let _ = fs::write(self.root.join(CONTROL), "-cpuset");
@@ -106,15 +111,21 @@ pub struct Cpusets {
     due: BTreeMap<String, String>,
     /// Cgroups whose cpuset the kernel refused to change, and that were named in the log.
     refused: BTreeSet<String>,
+    kthreads: KernelThreads,
     online: String,
 }
 
 impl Cpusets {
-    /// Those below a folder; nothing is changed yet.
+    /// This machine's; nothing is changed yet.
     ///
     /// # Errors
     /// There are none; one sentence.
-    pub fn new(root: &Path) -> Result<Cpusets, Refused> {
+    pub fn of_this_machine() -> Result<Cpusets, Refused> {
+        Cpusets::new(Path::new(ROOT), Path::new(kthreads::PROC))
+    }
+
+    /// Those below a folder, and the kernel threads of a /proc.
+    fn new(root: &Path, proc: &Path) -> Result<Cpusets, Refused> {
         let controllers = fs::read_to_string(root.join("cgroup.controllers")).unwrap_or_default();
         if !controllers.split_whitespace().any(|name| name == "cpuset") {
             return Err(Refused(format!(
@@ -128,7 +139,13 @@ impl Cpusets {
             log::warn!("{why}");
         }
         let changed = Changed { root: root.into(), ..Changed::default() };
-        Ok(Cpusets { changed, due: BTreeMap::new(), refused: BTreeSet::new(), online: online() })
+        Ok(Cpusets {
+            changed,
+            due: BTreeMap::new(),
+            refused: BTreeSet::new(),
+            kthreads: KernelThreads::new(proc),
+            online: online(),
+        })
     }
 
     /// The top-level cgroups that take part: no partitions, which have CPUs of their own.
@@ -178,7 +195,8 @@ impl Enforcer for Cpusets {
         for (name, cpus) in &self.due {
             self.changed.written.entry(name.clone()).or_default().push(cpus.clone());
         }
-        Ok(!self.due.is_empty())
+        let threads = self.kthreads.survey(&wanted, &mut self.changed.kthreads);
+        Ok(threads || !self.due.is_empty())
     }
 
     fn undo(&self) -> Option<Changed> {
@@ -191,6 +209,7 @@ impl Enforcer for Cpusets {
             self.changed.restore_cpus();
             self.changed.before.clear();
             self.changed.written.clear();
+            self.kthreads.release(&mut self.changed.kthreads);
             return Ok(());
         }
         let root = self.changed.root.clone();
@@ -210,6 +229,7 @@ impl Enforcer for Cpusets {
                 _ => drop(self.changed.written.insert(name, vec![cpus])),
             }
         }
+        self.kthreads.follow(&mut self.changed.kthreads);
         Ok(())
     }
 
@@ -285,7 +305,7 @@ mod tests {
         let cpus =
             |name: &str| fs::read_to_string(dir.path().join(name).join(CPUS)).unwrap().trim().to_string();
         let all = || ["a.slice", "b.slice", "c.slice", "d"].map(cpus);
-        let mut cpusets = Cpusets::new(dir.path()).unwrap();
+        let mut cpusets = Cpusets::new(dir.path(), Path::new("")).unwrap();
         prefer(&mut cpusets, "0-7");
         assert_eq!(all(), ["", "1,5", "6", "7"], "nothing to enforce");
         assert!(!cpusets.is_active());
@@ -311,7 +331,8 @@ mod tests {
         assert_eq!((all(), cpus("e.slice")), (["0-2", "2", "6", "7"].map(String::from), "0-2".into()));
         // Whoever is told before a write can put all back without it, and after it.
         assert!(cpusets.survey(&choice("0-1,7")).unwrap());
-        let undo: Changed = serde_json::from_str(&serde_json::to_string(&cpusets.undo()).unwrap()).unwrap();
+        let mut undo: Changed =
+            serde_json::from_str(&serde_json::to_string(&cpusets.undo()).unwrap()).unwrap();
         fs::write(dir.path().join("a.slice").join(CPUS), "4").unwrap();
         undo.restore();
         assert_eq!((all(), cpus("e.slice")), (["4", "2-3", "6", "7"].map(String::from), String::new()));
@@ -320,7 +341,7 @@ mod tests {
     #[test]
     fn leaving_puts_all_back() {
         let dir = tree(&[("a.slice", "", "member"), ("b.slice", "1,5", "member")]);
-        let mut cpusets = Cpusets::new(dir.path()).unwrap();
+        let mut cpusets = Cpusets::new(dir.path(), Path::new("")).unwrap();
         prefer(&mut cpusets, "0-1");
         assert!(cpusets.leave().is_none() && !cpusets.is_active());
         for (name, before) in [("a.slice", "\n"), ("b.slice", "1,5\n")] {
@@ -341,7 +362,7 @@ mod tests {
     fn without_cpusets_it_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("cgroup.controllers"), "cpu io\n").unwrap();
-        let why = Cpusets::new(dir.path()).err().unwrap().to_string();
+        let why = Cpusets::new(dir.path(), Path::new("")).err().unwrap().to_string();
         assert!(why.contains("no cpuset controller") && !why.contains('\n'), "{why}");
     }
 }

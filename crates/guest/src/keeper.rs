@@ -49,7 +49,7 @@ impl Undo {
         if let Some(mut steering) = self.steering {
             steering.restore();
         }
-        if let Some(cpusets) = self.cpusets {
+        if let Some(mut cpusets) = self.cpusets {
             cpusets.restore();
         }
         let _ = fs::remove_file(FILE);

@@ -7,6 +7,7 @@
 //! * [`monitor`]: which CPUs to prefer; decides by `policy/steal.h`, `policy/entitle.h` and `policy/cores.h`.
 //! * [`run`]: the command; `watch.rs` is its session, period by period, and `guest.rs` tells everybody what is preferred.
 //! * [`enforce`]: who keeps tasks there: [`cpusets`], or a sched_ext scheduler that stands by until it is needed.
+//! * [`kthreads`]: kernel threads, which are in no cpuset.
 //! * [`settings`]: what changes while it runs.
 //! * [`native`]: the kernel's own governor, beside which ours does not run.
 //! * [`irqbalance`], [`steer`]: interrupts follow.
@@ -22,6 +23,7 @@ pub mod enforce;
 mod guest;
 pub mod irqbalance;
 pub mod keeper;
+pub mod kthreads;
 mod lock;
 pub mod machine;
 pub mod monitor;

@@ -3,14 +3,13 @@
 //! sched_ext scheduler can move, and no interface but their affinity does; so they are counted, and named.
 
 use overbook_cli::cpulist::Cpus;
+use procfs::FromRead;
+use procfs::process::{Stat, StatFlags};
 use std::fs;
 use std::path::Path;
 
 /// include/uapi/linux/sched.h: SCHED_FIFO, SCHED_RR, SCHED_DEADLINE.
-const CLASSES: [u64; 3] = [1, 2, 6];
-
-/// include/linux/sched.h: PF_NO_SETAFFINITY, of kernel threads that belong to their CPU.
-const BELONGS_TO_CPU: u64 = 0x0400_0000;
+const CLASSES: [u32; 3] = [1, 2, 6];
 
 /// Names of such tasks that ran last on one of these CPUs, and could run elsewhere; `proc` is `/proc`.
 pub fn on(cpus: &Cpus, proc: &Path) -> Vec<String> {
@@ -20,23 +19,27 @@ pub fn on(cpus: &Cpus, proc: &Path) -> Vec<String> {
         numbers.map(|entry| entry.path()).collect::<Vec<_>>()
     };
     let tasks = folders(proc).into_iter().flat_map(|process| folders(&process.join("task")));
-    let stats = tasks.filter_map(|task| fs::read_to_string(task.join("stat")).ok());
-    stats.filter_map(|stat| stays(&stat, cpus)).collect()
+    let stats = tasks.filter_map(|task| Stat::from_file(task.join("stat")).ok());
+    stats.filter(|stat| stays(stat, cpus)).map(|stat| stat.comm).collect()
 }
 
-/// The name of a task if it is one of those; proc(5) has the fields.
-fn stays(stat: &str, cpus: &Cpus) -> Option<String> {
-    let (name, fields) = stat.split_once('(')?.1.rsplit_once(')')?;
-    // The first is the third of the line: the state.
-    let field = |nth: usize| fields.split_whitespace().nth(nth - 3)?.parse::<u64>().ok();
-    let (flags, cpu, policy) = (field(9)?, field(39)?, field(41)?);
-    let stays = CLASSES.contains(&policy) && flags & BELONGS_TO_CPU == 0 && cpus.contains(&(cpu as usize));
-    stays.then(|| name.to_string())
+/// Whether a task is of a higher class.
+pub(crate) fn is_real_time(stat: &Stat) -> bool {
+    stat.policy.is_some_and(|policy| CLASSES.contains(&policy))
+}
+
+fn stays(stat: &Stat, cpus: &Cpus) -> bool {
+    let is_on = stat.processor.is_some_and(|cpu| cpus.contains(&(cpu as usize)));
+    // Kernel threads that belong to their CPU are on it.
+    is_real_time(stat) && is_on && stat.flags & StatFlags::PF_NO_SETAFFINITY.bits() == 0
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// include/linux/sched.h: PF_NO_SETAFFINITY.
+    const BELONGS_TO_CPU: u64 = 0x0400_0000;
 
     /// A line of /proc/PID/stat with these fields, and others.
     fn stat(name: &str, flags: u64, cpu: u64, policy: u64) -> String {

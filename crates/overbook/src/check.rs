@@ -5,7 +5,7 @@ mod conditions;
 
 use anyhow::{Result, bail};
 use overbook_cli::output::Stdout;
-use overbook_guest::cpusets::{self, Cpusets};
+use overbook_guest::cpusets::Cpusets;
 use overbook_guest::irqbalance::Irqbalance;
 use overbook_guest::native;
 use overbook_observe::vms;
@@ -219,7 +219,7 @@ fn guest() -> Vec<Line> {
         } else {
             line("steal time", State::Note, "none since boot: the host is idle, or does not report it")
         },
-        match Cpusets::new(Path::new(cpusets::ROOT)) {
+        match Cpusets::of_this_machine() {
             Ok(_) => line("cpusets", State::Ok, "keep tasks on preferred CPUs, whatever the kernel"),
             Err(why) => line("cpusets", State::Note, why.to_string()),
         },

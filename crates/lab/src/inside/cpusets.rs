@@ -4,7 +4,11 @@
 use super::guest::{Guest, Injected, PATIENCE, Worker, places, preferred, stats, wait};
 use super::kernel::complaints;
 use crate::machine::describe::scheduler_state;
+use crate::machine::task;
 use anyhow::{Context, Result, bail, ensure};
+use procfs::FromRead;
+use procfs::process::{Stat, StatFlags};
+use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
@@ -42,6 +46,17 @@ fn enabled() -> Result<bool> {
     Ok(fs::read_to_string(format!("{CGROUPS}/cgroup.subtree_control"))?.contains("cpuset"))
 }
 
+/// Where kernel threads may run that may be moved at all.
+fn of_kernel_threads() -> Result<BTreeSet<Vec<usize>>> {
+    let movable = fs::read_dir("/proc")?.flatten().filter_map(|entry| {
+        let stat = Stat::from_file(entry.path().join("stat")).ok()?;
+        let has = |flag: StatFlags| stat.flags & flag.bits() != 0;
+        let may_move = has(StatFlags::PF_KTHREAD) && !has(StatFlags::PF_NO_SETAFFINITY);
+        (may_move && stat.policy == Some(0)).then(|| task::affinity(stat.pid)).and_then(Result::ok)
+    });
+    Ok(movable.collect())
+}
+
 /// Says every step that holds.
 ///
 /// # Errors
@@ -50,8 +65,10 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     let steal = Injected::start(4, 0)?;
     let groups = ["a.slice", "b.slice", "c.slice", "d.slice"].into_iter().map(Group::new);
     let groups: Vec<Group> = groups.collect::<Result<_>>()?;
+    let all = || BTreeSet::from([vec![0, 1, 2, 3]]);
     let everywhere = || places(groups.iter().map(|group| &group.worker));
     ensure!(!enabled()?, "this machine has cpusets already");
+    ensure!(of_kernel_threads()? == all(), "kernel threads are bound already");
     let start = || Guest::start(&["--enforce", "cpuset", "--interval-ms", "100"]);
     let mut guest = start()?;
     guest.wait(PATIENCE, "prefer all CPUs", || Ok(preferred() == "0-3"))?;
@@ -63,7 +80,8 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     ensure!(scheduler_state()? == "disabled", "a scheduler has been loaded");
     // Now and then one core more is tried, and then there is nothing to enforce.
     guest.wait(PATIENCE, "say that it is at work", || Ok(stats()?["scheduling"] == 1))?;
-    say("cpusets: half is stolen, and tasks run on one core; EEVDF schedules")?;
+    guest.wait(PATIENCE, "keep kernel threads there", || Ok(of_kernel_threads()? == [vec![0, 1]].into()))?;
+    say("cpusets: half is stolen, and tasks run on one core, kernel threads among them; EEVDF schedules")?;
 
     groups[1].set("2-3")?;
     groups[2].set("1-2")?;
@@ -79,6 +97,7 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     guest.kill()?;
     // With the controller its files go, and what they say.
     wait(PATIENCE, "put cpusets back after kill -9", || Ok(preferred().is_empty() && !enabled()?))?;
+    wait(PATIENCE, "let kernel threads go after kill -9", || Ok(of_kernel_threads()? == all()))?;
     wait(PATIENCE, "use all CPUs", || Ok(everywhere()?.len() == 4))?;
     say("cpusets: kill -9 while packed: all is as it was")?;
 
@@ -88,7 +107,9 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1" && groups[0].cpus()? == "0-1"))?;
     steal.set(0);
     guest.wait(PATIENCE, "prefer all again", || {
-        Ok(preferred() == "0-3" && cpus(&groups)? == ["0-3", "2-3", "0-3", "0-3"])
+        let all_is_as_it_was =
+            cpus(&groups)? == ["0-3", "2-3", "0-3", "0-3"] && of_kernel_threads()? == all();
+        Ok(preferred() == "0-3" && all_is_as_it_was)
     })?;
     guest.wait(PATIENCE, "use all again", || Ok(everywhere()?.len() == 4))?;
     let wants = groups[0].worker.used_within(Duration::from_millis(500));

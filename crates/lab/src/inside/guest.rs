@@ -10,7 +10,6 @@ use crate::machine::shape::{SHAPES, Shape};
 use crate::machine::task::{self, now_ns};
 use crate::protocol::Event;
 use anyhow::{Context, Result, bail, ensure};
-use nix::sched::{CpuSet, sched_getaffinity};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
 use serde_json::Value;
@@ -307,8 +306,7 @@ impl Worker {
     }
 
     fn affinity(&self) -> Result<Vec<usize>> {
-        let set = sched_getaffinity(Pid::from_raw(self.tid))?;
-        Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
+        task::affinity(self.tid)
     }
 
     /// CPU time within a while, as a part of it.

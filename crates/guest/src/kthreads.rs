@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Kernel threads follow tasks. They are in the root cgroup, which has no cpuset to narrow, so their affinity is. It is
+//! worth it: RCU's alone wakes up some hundred times a second, mostly on a vCPU that has nothing else to do, which then
+//! takes a CPU from one that has.
+
+use crate::realtime::is_real_time;
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use overbook_cli::cpulist::{self, Cpus};
+use procfs::FromRead;
+use procfs::process::{Stat, StatFlags};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Where processes are.
+pub const PROC: &str = "/proc";
+
+/// So many surveys pass between two looks at threads that have come, as long as the preferred CPUs are the same.
+const LOOK_EVERY: u32 = 10;
+
+/// What kernel threads had, by their IDs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moved(BTreeMap<i32, Affinity>);
+
+/// An affinity that is changed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Affinity {
+    /// CPUs that it had, as a list.
+    before: String,
+    /// CPUs that it has got since: what stands there, and what comes next.
+    given: Vec<String>,
+}
+
+impl Moved {
+    /// Puts back what nobody else has changed meanwhile. Threads that are gone need nothing.
+    pub fn restore(&mut self) {
+        for (thread, affinity) in std::mem::take(&mut self.0) {
+            let now = affinity_of(thread).map(|now| cpulist::format(&now));
+            if now.is_some_and(|now| affinity.given.contains(&now)) && is_movable(thread) {
+                bind(thread, &affinity.before);
+            }
+        }
+    }
+
+    /// Whether nothing is to be put back.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Has a thread that has these CPUs keep to `wanted`; whether that changes something. What somebody else has given it
+    /// meanwhile is what it is to have.
+    fn plan(&mut self, thread: i32, now: &Cpus, wanted: &Cpus) -> bool {
+        let now = cpulist::format(now);
+        let ours = self.0.get(&thread).filter(|affinity| affinity.given.contains(&now));
+        let before = ours.map_or(&now, |affinity| &affinity.before).clone();
+        let given =
+            cpulist::parse(&before).unwrap_or_default().intersection(wanted).copied().collect::<Cpus>();
+        let next = cpulist::format(&given);
+        if given.is_empty() || next == now {
+            return false;
+        }
+        self.0.insert(thread, Affinity { before, given: vec![now, next] });
+        true
+    }
+}
+
+/// Has kernel threads follow.
+pub struct KernelThreads {
+    /// Where processes are: [`PROC`].
+    proc: PathBuf,
+    /// By process ID: whether it is a kernel thread that may be moved.
+    known: BTreeMap<i32, bool>,
+    /// What is to be done next.
+    due: BTreeSet<i32>,
+    wanted: Cpus,
+    looks: u32,
+}
+
+impl KernelThreads {
+    /// Nothing is moved yet.
+    pub fn new(proc: &Path) -> KernelThreads {
+        KernelThreads {
+            proc: proc.into(),
+            known: BTreeMap::new(),
+            due: BTreeSet::new(),
+            wanted: Cpus::new(),
+            looks: 0,
+        }
+    }
+
+    /// Finds out what keeps them on these CPUs, and says in `moved` what that changes; whether it changes anything.
+    pub fn survey(&mut self, wanted: &Cpus, moved: &mut Moved) -> bool {
+        self.due.clear();
+        self.looks += 1;
+        if self.wanted == *wanted && !self.looks.is_multiple_of(LOOK_EVERY) {
+            return false;
+        }
+        self.wanted.clone_from(wanted);
+        let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
+        let threads: BTreeSet<i32> =
+            entries.flat_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        self.known.retain(|thread, _| threads.contains(thread));
+        moved.0.retain(|thread, _| threads.contains(thread));
+        for thread in threads {
+            if *self.known.entry(thread).or_insert_with(|| is_movable(thread))
+                && affinity_of(thread).is_some_and(|now| moved.plan(thread, &now, wanted))
+            {
+                self.due.insert(thread);
+            }
+        }
+        !self.due.is_empty()
+    }
+
+    /// Does what the survey has found.
+    pub fn follow(&mut self, moved: &mut Moved) {
+        for thread in std::mem::take(&mut self.due) {
+            let Some(affinity) = moved.0.get_mut(&thread) else { continue };
+            // It may have ended, or have lost its freedom.
+            let next = affinity.given.pop().filter(|next| bind(thread, next));
+            match next {
+                Some(next) => affinity.given = vec![next],
+                None => drop(self.known.insert(thread, false)),
+            }
+        }
+    }
+
+    /// Puts all back.
+    pub fn release(&mut self, moved: &mut Moved) {
+        moved.restore();
+        self.due.clear();
+        self.wanted.clear();
+    }
+}
+
+/// Whether a task is a kernel thread that may be moved: not one of a CPU or a workqueue, nor a real-time one, whose place
+/// somebody has thought about.
+fn is_movable(thread: i32) -> bool {
+    Stat::from_file(format!("/proc/{thread}/stat")).is_ok_and(|stat| {
+        let has = |flag: StatFlags| stat.flags & flag.bits() != 0;
+        has(StatFlags::PF_KTHREAD) && !has(StatFlags::PF_NO_SETAFFINITY) && !is_real_time(&stat)
+    })
+}
+
+fn affinity_of(thread: i32) -> Option<Cpus> {
+    let set = sched_getaffinity(Pid::from_raw(thread)).ok()?;
+    Some((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
+}
+
+/// Whether the kernel lets a thread have a list of CPUs.
+fn bind(thread: i32, cpus: &str) -> bool {
+    let mut set = CpuSet::new();
+    let all = cpulist::parse(cpus).unwrap_or_default();
+    all.iter().all(|cpu| set.set(*cpu).is_ok()) && sched_setaffinity(Pid::from_raw(thread), &set).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_thread_had_is_kept_and_what_others_gave_it_counts() {
+        let mut moved = Moved::default();
+        let mut plan = |now: &str, wanted: &str| {
+            let [now, wanted] = [now, wanted].map(|text| cpulist::parse(text).unwrap());
+            let changes = moved.plan(7, &now, &wanted);
+            (changes, moved.0.get(&7).map(|affinity| (affinity.before.clone(), affinity.given.clone())))
+        };
+        let is =
+            |before: &str, given: [&str; 2]| Some((before.to_string(), given.map(String::from).to_vec()));
+        assert_eq!(plan("0-3", "0-3"), (false, None), "nothing to do");
+        assert_eq!(plan("0-3", "0-1"), (true, is("0-3", ["0-3", "0-1"])));
+        assert_eq!(plan("0-1", "0-2"), (true, is("0-3", ["0-1", "0-2"])), "not what it had before");
+        assert_eq!(plan("2-3", "0-2"), (true, is("2-3", ["2-3", "2"])), "somebody else's choice");
+        assert_eq!(plan("2", "0"), (false, is("2-3", ["2-3", "2"])), "none would be left");
+    }
+
+    #[test]
+    fn who_is_no_kernel_thread_stays() {
+        let own = std::process::id() as i32;
+        assert!(!is_movable(own) && !is_movable(0));
+        let now = affinity_of(own).unwrap();
+        let text = cpulist::format(&now);
+        let mut moved = Moved([(own, Affinity { before: "0".into(), given: vec![text] })].into());
+        moved.restore();
+        assert!(moved.is_empty() && affinity_of(own).unwrap() == now, "its ID is another's by now");
+    }
+}
