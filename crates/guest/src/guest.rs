@@ -21,10 +21,10 @@ use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::steal::ratio;
 use std::fs::File;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// So many periods pass between two looks at real-time tasks, which read all of /proc.
-const REAL_TIME_EVERY: u64 = 10;
+/// Between two looks at real-time tasks, which read all of /proc.
+const REAL_TIME_EVERY: Duration = Duration::from_secs(10);
 
 /// Everything but the scheduler.
 pub(crate) struct Guest {
@@ -37,6 +37,8 @@ pub(crate) struct Guest {
     published: Published,
     irqbalance: Option<Irqbalance>,
     steering: Option<Steering>,
+    /// When real-time tasks were last looked at.
+    looked: Option<Instant>,
     /// What interrupts follow now, and for how many periods the preferred CPUs have been the same.
     followed: Cpus,
     settled: u32,
@@ -67,6 +69,7 @@ impl Guest {
             published: Published::new(Path::new(publish::FILE)),
             irqbalance,
             steering: steer.then(|| Steering::new(Path::new("/proc/irq"))),
+            looked: None,
             settled: 0,
             keeper: Keeper::start()?,
         })
@@ -139,7 +142,9 @@ impl Guest {
     fn look_at_real_time(&mut self, given_up: &Cpus) {
         if given_up.is_empty() {
             self.stats.real_time = 0;
-        } else if self.stats.samples.is_multiple_of(REAL_TIME_EVERY) {
+            self.looked = None;
+        } else if self.looked.is_none_or(|at| at.elapsed() >= REAL_TIME_EVERY) {
+            self.looked = Some(Instant::now());
             let names = realtime::on(given_up, Path::new("/proc"));
             if self.stats.real_time == 0 && !names.is_empty() {
                 log::info!(

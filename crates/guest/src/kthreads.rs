@@ -13,12 +13,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 /// Where processes are.
 pub const PROC: &str = "/proc";
 
-/// So many surveys pass between two looks at threads that have come, as long as the preferred CPUs are the same.
-const LOOK_EVERY: u32 = 10;
+/// Between two looks at threads that have come, as long as the preferred CPUs are the same.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// What kernel threads had, by their IDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,7 +76,7 @@ pub struct KernelThreads {
     /// What is to be done next.
     due: BTreeSet<i32>,
     wanted: Cpus,
-    looks: u32,
+    looked: Option<Instant>,
 }
 
 impl KernelThreads {
@@ -86,17 +87,17 @@ impl KernelThreads {
             known: BTreeMap::new(),
             due: BTreeSet::new(),
             wanted: Cpus::new(),
-            looks: 0,
+            looked: None,
         }
     }
 
     /// Finds out what keeps them on these CPUs, and says in `moved` what that changes; whether it changes anything.
     pub fn survey(&mut self, wanted: &Cpus, moved: &mut Moved) -> bool {
         self.due.clear();
-        self.looks += 1;
-        if self.wanted == *wanted && !self.looks.is_multiple_of(LOOK_EVERY) {
+        if self.wanted == *wanted && self.looked.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return false;
         }
+        self.looked = Some(Instant::now());
         self.wanted.clone_from(wanted);
         let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
         let threads: BTreeSet<i32> =
