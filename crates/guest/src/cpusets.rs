@@ -57,7 +57,8 @@ impl Changed {
             if fs::read_to_string(&file).is_ok_and(|now| self.is_ours(name, &now)) {
                 // An empty write is none at all. Kernels do not let a cgroup with tasks go back to nothing; all that there
                 // can ever be is the same to them.
-                let _ = fs::write(&file, format!("{before}\n")).or_else(|_| fs::write(&file, possible()));
+                let _ = fs::write(&file, format!("{before}\n"))
+                    .or_else(|_| fs::write(&file, topology::possible()));
             }
         }
     }
@@ -73,19 +74,14 @@ fn online() -> String {
     topology::online().unwrap_or_default()
 }
 
-/// The CPUs that this machine can ever have, as a list.
-fn possible() -> String {
-    fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default()
-}
-
 fn same(one: &str, other: &str) -> bool {
     one.trim() == other.trim()
         || matches!((cpulist::parse(one), cpulist::parse(other)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// What a cgroup's cpuset becomes: the CPUs that it has (empty: all), as far as they are among `wanted`. None: it stays
-/// as it is, since nothing would be left of it.
-fn narrowed(before: &str, wanted: &Cpus) -> Option<String> {
+/// What becomes of the CPUs that a cgroup or a task has (empty: all): those among `wanted`. None: they stay as they are,
+/// since nothing would be left.
+pub(crate) fn narrowed(before: &str, wanted: &Cpus) -> Option<String> {
     let own = cpulist::parse(before).ok()?;
     let left: Cpus =
         if own.is_empty() { wanted.clone() } else { own.intersection(wanted).copied().collect() };

@@ -3,10 +3,12 @@
 //! worth it: RCU's alone wakes up some hundred times a second, mostly on a vCPU that has nothing else to do, which then
 //! takes a CPU from one that has.
 
+use crate::cpusets::narrowed;
 use crate::realtime::is_real_time;
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
 use overbook_cli::cpulist::{self, Cpus};
+use overbook_scheduler::topology;
 use procfs::FromRead;
 use procfs::process::{Stat, StatFlags};
 use serde::{Deserialize, Serialize};
@@ -28,7 +30,7 @@ pub struct Moved(BTreeMap<i32, Affinity>);
 /// An affinity that is changed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Affinity {
-    /// CPUs that it had, as a list.
+    /// CPUs that it had, as a list; empty: all.
     before: String,
     /// CPUs that it has got since: what stands there, and what comes next.
     given: Vec<String>,
@@ -40,29 +42,24 @@ impl Moved {
         for (thread, affinity) in std::mem::take(&mut self.0) {
             let now = affinity_of(thread).map(|now| cpulist::format(&now));
             if now.is_some_and(|now| affinity.given.contains(&now)) && is_movable(thread) {
-                bind(thread, &affinity.before);
+                // CPUs that come later are among all.
+                let all = affinity.before.is_empty().then(topology::possible);
+                bind(thread, all.as_ref().unwrap_or(&affinity.before));
             }
         }
     }
 
-    /// Whether nothing is to be put back.
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Has a thread that has these CPUs keep to `wanted`; whether that changes something. What somebody else has given it
-    /// meanwhile is what it is to have.
-    fn plan(&mut self, thread: i32, now: &Cpus, wanted: &Cpus) -> bool {
-        let now = cpulist::format(now);
-        let ours = self.0.get(&thread).filter(|affinity| affinity.given.contains(&now));
-        let before = ours.map_or(&now, |affinity| &affinity.before).clone();
-        let given =
-            cpulist::parse(&before).unwrap_or_default().intersection(wanted).copied().collect::<Cpus>();
-        let next = cpulist::format(&given);
-        if given.is_empty() || next == now {
-            return false;
-        }
-        self.0.insert(thread, Affinity { before, given: vec![now, next] });
+    /// Has a thread that has these of the online CPUs keep to `wanted`; whether that changes something. What somebody else
+    /// has given it meanwhile is what it is to have.
+    fn plan(&mut self, thread: i32, now: &Cpus, online: &Cpus, wanted: &Cpus) -> bool {
+        let text = cpulist::format(now);
+        let before = match self.0.get(&thread).filter(|affinity| affinity.given.contains(&text)) {
+            Some(ours) => ours.before.clone(),
+            None if now == online => String::new(),
+            None => text.clone(),
+        };
+        let Some(next) = narrowed(&before, wanted).filter(|next| *next != text) else { return false };
+        self.0.insert(thread, Affinity { before, given: vec![text, next] });
         true
     }
 }
@@ -102,11 +99,12 @@ impl KernelThreads {
         let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
         let threads: BTreeSet<i32> =
             entries.flat_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
+        let online = topology::online().and_then(|text| cpulist::parse(&text)).unwrap_or_default();
         self.known.retain(|thread, _| threads.contains(thread));
         moved.0.retain(|thread, _| threads.contains(thread));
         for thread in threads {
             if *self.known.entry(thread).or_insert_with(|| is_movable(thread))
-                && affinity_of(thread).is_some_and(|now| moved.plan(thread, &now, wanted))
+                && affinity_of(thread).is_some_and(|now| moved.plan(thread, &now, &online, wanted))
             {
                 self.due.insert(thread);
             }
@@ -152,8 +150,11 @@ fn affinity_of(thread: i32) -> Option<Cpus> {
 /// Whether the kernel lets a thread have a list of CPUs.
 fn bind(thread: i32, cpus: &str) -> bool {
     let mut set = CpuSet::new();
-    let all = cpulist::parse(cpus).unwrap_or_default();
-    all.iter().all(|cpu| set.set(*cpu).is_ok()) && sched_setaffinity(Pid::from_raw(thread), &set).is_ok()
+    for cpu in cpulist::parse(cpus).unwrap_or_default() {
+        // One that is too large for a mask is not online.
+        let _ = set.set(cpu);
+    }
+    sched_setaffinity(Pid::from_raw(thread), &set).is_ok()
 }
 
 #[cfg(test)]
@@ -165,14 +166,14 @@ mod tests {
         let mut moved = Moved::default();
         let mut plan = |now: &str, wanted: &str| {
             let [now, wanted] = [now, wanted].map(|text| cpulist::parse(text).unwrap());
-            let changes = moved.plan(7, &now, &wanted);
+            let changes = moved.plan(7, &now, &Cpus::from([0, 1, 2, 3]), &wanted);
             (changes, moved.0.get(&7).map(|affinity| (affinity.before.clone(), affinity.given.clone())))
         };
         let is =
             |before: &str, given: [&str; 2]| Some((before.to_string(), given.map(String::from).to_vec()));
         assert_eq!(plan("0-3", "0-3"), (false, None), "nothing to do");
-        assert_eq!(plan("0-3", "0-1"), (true, is("0-3", ["0-3", "0-1"])));
-        assert_eq!(plan("0-1", "0-2"), (true, is("0-3", ["0-1", "0-2"])), "not what it had before");
+        assert_eq!(plan("0-3", "0-1"), (true, is("", ["0-3", "0-1"])));
+        assert_eq!(plan("0-1", "0-2"), (true, is("", ["0-1", "0-2"])), "not what it had before");
         assert_eq!(plan("2-3", "0-2"), (true, is("2-3", ["2-3", "2"])), "somebody else's choice");
         assert_eq!(plan("2", "0"), (false, is("2-3", ["2-3", "2"])), "none would be left");
     }
@@ -185,6 +186,6 @@ mod tests {
         let text = cpulist::format(&now);
         let mut moved = Moved([(own, Affinity { before: "0".into(), given: vec![text] })].into());
         moved.restore();
-        assert!(moved.is_empty() && affinity_of(own).unwrap() == now, "its ID is another's by now");
+        assert!(moved == Moved::default() && affinity_of(own).unwrap() == now, "its ID is another's by now");
     }
 }

@@ -24,6 +24,11 @@ pub fn online() -> Result<String> {
     fs::read_to_string(ONLINE).with_context(|| format!("cannot read {ONLINE}"))
 }
 
+/// The CPUs that this machine can ever have, as a list; empty if it does not say.
+pub fn possible() -> String {
+    fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default()
+}
+
 /// The topology of the CPUs that are online before and after it is read.
 ///
 /// # Errors
