@@ -3,6 +3,7 @@
 //!
 //! * [`values`]: values of options, refused in words that people use.
 //! * [`Bare`]: options without a program.
+//! * [`affinity`]: where tasks may run.
 //! * [`cpulist`]: lists of CPUs.
 //! * [`changes`]: what may change while a program runs, `--set KEY=VALUE`.
 //! * [`output`]: how they print.
@@ -10,6 +11,7 @@
 // These panic where nobody reads, or the disk is full: see output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod affinity;
 mod bare;
 pub mod changes;
 pub mod cpulist;

@@ -4,7 +4,8 @@
 //! what has to move when a cpuset changes, and EEVDF knows no other CPUs until it changes again.
 
 use crate::enforce::{Choice, Enforcer};
-use crate::kthreads::{self, KernelThreads, Moved};
+use crate::kthreads::{KernelThreads, Moved};
+use crate::realtime::PROC;
 use anyhow::{Context, Result};
 use overbook_cli::cpulist::{self, Cpus};
 use overbook_scheduler::ending::Refused;
@@ -117,7 +118,7 @@ impl Cpusets {
     /// # Errors
     /// There are none; one sentence.
     pub fn of_this_machine() -> Result<Cpusets, Refused> {
-        Cpusets::new(Path::new(ROOT), Path::new(kthreads::PROC))
+        Cpusets::new(Path::new(ROOT), Path::new(PROC))
     }
 
     /// Those below a folder, and the kernel threads of a /proc.

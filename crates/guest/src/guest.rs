@@ -23,9 +23,6 @@ use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Between two looks at real-time tasks, which read all of /proc.
-const REAL_TIME_EVERY: Duration = Duration::from_secs(10);
-
 /// Everything but the scheduler.
 pub(crate) struct Guest {
     settings: Settings,
@@ -143,9 +140,9 @@ impl Guest {
         if given_up.is_empty() {
             self.stats.real_time = 0;
             self.looked = None;
-        } else if self.looked.is_none_or(|at| at.elapsed() >= REAL_TIME_EVERY) {
+        } else if self.looked.is_none_or(|at| at.elapsed() >= realtime::LOOK_EVERY) {
             self.looked = Some(Instant::now());
-            let names = realtime::on(given_up, Path::new("/proc"));
+            let names = realtime::on(given_up, Path::new(realtime::PROC));
             if self.stats.real_time == 0 && !names.is_empty() {
                 log::info!(
                     "real-time tasks stay where they are, unless their affinity is changed: {}",

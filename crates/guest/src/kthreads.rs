@@ -4,9 +4,10 @@
 //! takes a CPU from one that has.
 
 use crate::cpusets::narrowed;
-use crate::realtime::is_real_time;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use crate::realtime::{LOOK_EVERY, PROC, is_real_time};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
+use overbook_cli::affinity;
 use overbook_cli::cpulist::{self, Cpus};
 use overbook_scheduler::topology;
 use procfs::FromRead;
@@ -15,13 +16,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
-
-/// Where processes are.
-pub const PROC: &str = "/proc";
-
-/// Between two looks at threads that have come, as long as the preferred CPUs are the same.
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+use std::time::Instant;
 
 /// What kernel threads had, by their IDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +35,8 @@ impl Moved {
     /// Puts back what nobody else has changed meanwhile. Threads that are gone need nothing.
     pub fn restore(&mut self) {
         for (thread, affinity) in std::mem::take(&mut self.0) {
-            let now = affinity_of(thread).map(|now| cpulist::format(&now));
-            if now.is_some_and(|now| affinity.given.contains(&now)) && is_movable(thread) {
+            let now = affinity::of(thread).map(|now| cpulist::format(&now));
+            if now.is_ok_and(|now| affinity.given.contains(&now)) && is_movable(thread) {
                 // CPUs that come later are among all.
                 let all = affinity.before.is_empty().then(topology::possible);
                 bind(thread, all.as_ref().unwrap_or(&affinity.before));
@@ -66,13 +61,14 @@ impl Moved {
 
 /// Has kernel threads follow.
 pub struct KernelThreads {
-    /// Where processes are: [`PROC`].
+    /// Where processes are: `/proc`.
     proc: PathBuf,
     /// By process ID: whether it is a kernel thread that may be moved.
     known: BTreeMap<i32, bool>,
     /// What is to be done next.
     due: BTreeSet<i32>,
     wanted: Cpus,
+    /// When threads were last looked at: those that come are found later, as long as the preferred CPUs are the same.
     looked: Option<Instant>,
 }
 
@@ -104,7 +100,7 @@ impl KernelThreads {
         moved.0.retain(|thread, _| threads.contains(thread));
         for thread in threads {
             if *self.known.entry(thread).or_insert_with(|| is_movable(thread))
-                && affinity_of(thread).is_some_and(|now| moved.plan(thread, &now, &online, wanted))
+                && affinity::of(thread).is_ok_and(|now| moved.plan(thread, &now, &online, wanted))
             {
                 self.due.insert(thread);
             }
@@ -136,15 +132,10 @@ impl KernelThreads {
 /// Whether a task is a kernel thread that may be moved: not one of a CPU or a workqueue, nor a real-time one, whose place
 /// somebody has thought about.
 fn is_movable(thread: i32) -> bool {
-    Stat::from_file(format!("/proc/{thread}/stat")).is_ok_and(|stat| {
+    Stat::from_file(format!("{PROC}/{thread}/stat")).is_ok_and(|stat| {
         let has = |flag: StatFlags| stat.flags & flag.bits() != 0;
         has(StatFlags::PF_KTHREAD) && !has(StatFlags::PF_NO_SETAFFINITY) && !is_real_time(&stat)
     })
-}
-
-fn affinity_of(thread: i32) -> Option<Cpus> {
-    let set = sched_getaffinity(Pid::from_raw(thread)).ok()?;
-    Some((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
 }
 
 /// Whether the kernel lets a thread have a list of CPUs.
@@ -182,10 +173,10 @@ mod tests {
     fn who_is_no_kernel_thread_stays() {
         let own = std::process::id() as i32;
         assert!(!is_movable(own) && !is_movable(0));
-        let now = affinity_of(own).unwrap();
+        let now = affinity::of(own).unwrap();
         let text = cpulist::format(&now);
         let mut moved = Moved([(own, Affinity { before: "0".into(), given: vec![text] })].into());
         moved.restore();
-        assert!(moved == Moved::default() && affinity_of(own).unwrap() == now, "its ID is another's by now");
+        assert!(moved == Moved::default() && affinity::of(own).unwrap() == now, "its ID is another's by now");
     }
 }

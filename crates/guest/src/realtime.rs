@@ -7,9 +7,16 @@ use procfs::FromRead;
 use procfs::process::{Stat, StatFlags};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 /// include/uapi/linux/sched.h: SCHED_FIFO, SCHED_RR, SCHED_DEADLINE.
 const CLASSES: [u32; 3] = [1, 2, 6];
+
+/// Where processes are.
+pub(crate) const PROC: &str = "/proc";
+
+/// Between two looks at all of it.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Names of such tasks that ran last on one of these CPUs, and could run elsewhere; `proc` is `/proc`.
 pub fn on(cpus: &Cpus, proc: &Path) -> Vec<String> {

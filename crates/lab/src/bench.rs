@@ -7,8 +7,7 @@ use crate::machine::instrument::Clock;
 use crate::protocol::Event;
 use crate::scenario::Scenario;
 use anyhow::{Context, Result, bail};
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use overbook_cli::affinity;
 use overbook_probe::Probe;
 use overbook_report::schema::{Report, Run, SCHEMA, ScenarioInfo};
 use overbook_vmm::Pattern;
@@ -20,8 +19,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// # Errors
 /// The kernel does not tell.
 pub fn usable_cpus() -> Result<Vec<u32>> {
-    let set = sched_getaffinity(Pid::from_raw(0)).context("cannot read this process's affinity")?;
-    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).map(|cpu| cpu as u32).collect())
+    Ok(affinity::of(0)
+        .context("cannot read this process's affinity")?
+        .into_iter()
+        .map(|cpu| cpu as u32)
+        .collect())
 }
 
 /// Runs a scenario here. `say` is told of every step.

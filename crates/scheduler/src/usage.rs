@@ -2,8 +2,7 @@
 //! What VMs use, and may use.
 
 use crate::intf;
-use nix::sched::{CpuSet, sched_getaffinity};
-use nix::unistd::Pid;
+use overbook_cli::affinity;
 use overbook_policy::OVB_WEIGHT_NICE_0;
 
 /// What is known of a VM at one moment.
@@ -29,7 +28,8 @@ impl VmUse {
         self.vcpus += 1;
         self.run_ns += vcpu.run_ns;
         self.queued_ns += vcpu.queued_ns;
-        self.cpus.extend(cpus_of(vcpu.pid as i32));
+        // One that has gone may run nowhere.
+        self.cpus.extend(affinity::of(vcpu.pid as i32).unwrap_or_default());
         self.cpus.sort_unstable();
         self.cpus.dedup();
     }
@@ -59,12 +59,6 @@ pub fn weight_among_all(levels: &[Level]) -> f64 {
         let all = group.members.saturating_sub(own.counted) + own.weight;
         weight * own.weight as f64 / all.max(1) as f64
     })
-}
-
-/// CPUs that a thread may run on; none if it has gone.
-fn cpus_of(tid: i32) -> Vec<usize> {
-    let Ok(set) = sched_getaffinity(Pid::from_raw(tid)) else { return Vec::new() };
-    (0..CpuSet::count().min(*scx_utils::NR_CPU_IDS)).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect()
 }
 
 #[cfg(test)]

@@ -4,8 +4,9 @@
 use super::guest::{Guest, Injected, PATIENCE, Worker, places, preferred, stats, wait};
 use super::kernel::complaints;
 use crate::machine::describe::scheduler_state;
-use crate::machine::task;
 use anyhow::{Context, Result, bail, ensure};
+use overbook_cli::affinity;
+use overbook_cli::cpulist::Cpus;
 use procfs::FromRead;
 use procfs::process::{Stat, StatFlags};
 use std::collections::BTreeSet;
@@ -47,12 +48,12 @@ fn enabled() -> Result<bool> {
 }
 
 /// Where kernel threads may run that may be moved at all.
-fn of_kernel_threads() -> Result<BTreeSet<Vec<usize>>> {
+fn of_kernel_threads() -> Result<BTreeSet<Cpus>> {
     let movable = fs::read_dir("/proc")?.flatten().filter_map(|entry| {
         let stat = Stat::from_file(entry.path().join("stat")).ok()?;
         let has = |flag: StatFlags| stat.flags & flag.bits() != 0;
         let may_move = has(StatFlags::PF_KTHREAD) && !has(StatFlags::PF_NO_SETAFFINITY);
-        (may_move && stat.policy == Some(0)).then(|| task::affinity(stat.pid)).and_then(Result::ok)
+        (may_move && stat.policy == Some(0)).then(|| affinity::of(stat.pid)).and_then(Result::ok)
     });
     Ok(movable.collect())
 }
@@ -65,7 +66,7 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     let steal = Injected::start(4, 0)?;
     let groups = ["a.slice", "b.slice", "c.slice", "d.slice"].into_iter().map(Group::new);
     let groups: Vec<Group> = groups.collect::<Result<_>>()?;
-    let all = || BTreeSet::from([vec![0, 1, 2, 3]]);
+    let all = || BTreeSet::from([Cpus::from([0, 1, 2, 3])]);
     let everywhere = || places(groups.iter().map(|group| &group.worker));
     ensure!(!enabled()?, "this machine has cpusets already");
     ensure!(of_kernel_threads()? == all(), "kernel threads are bound already");
@@ -80,7 +81,9 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     ensure!(scheduler_state()? == "disabled", "a scheduler has been loaded");
     // Now and then one core more is tried, and then there is nothing to enforce.
     guest.wait(PATIENCE, "say that it is at work", || Ok(stats()?["scheduling"] == 1))?;
-    guest.wait(PATIENCE, "keep kernel threads there", || Ok(of_kernel_threads()? == [vec![0, 1]].into()))?;
+    guest.wait(PATIENCE, "keep kernel threads there", || {
+        Ok(of_kernel_threads()? == [Cpus::from([0, 1])].into())
+    })?;
     say("cpusets: half is stolen, and tasks run on one core, kernel threads among them; EEVDF schedules")?;
 
     groups[1].set("2-3")?;

@@ -12,6 +12,7 @@ use crate::protocol::Event;
 use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
+use overbook_cli::affinity;
 use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
@@ -306,7 +307,7 @@ impl Worker {
     }
 
     fn affinity(&self) -> Result<Vec<usize>> {
-        task::affinity(self.tid)
+        Ok(affinity::of(self.tid)?.into_iter().collect())
     }
 
     /// CPU time within a while, as a part of it.

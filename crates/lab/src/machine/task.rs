@@ -2,7 +2,7 @@
 //! Threads and tasks: affinity, policies, and what /proc counts of them.
 
 use anyhow::{Context, Result};
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use overbook_report::schema::VcpuResult;
 use std::fs;
@@ -19,15 +19,6 @@ pub fn bind(tid: i32, cpus: &[u32]) -> Result<()> {
     }
     sched_setaffinity(Pid::from_raw(tid), &set)
         .with_context(|| format!("cannot bind task {tid} to CPUs {cpus:?}"))
-}
-
-/// The CPUs that a task may run on.
-///
-/// # Errors
-/// No such task.
-pub fn affinity(tid: i32) -> Result<Vec<usize>> {
-    let set = sched_getaffinity(Pid::from_raw(tid))?;
-    Ok((0..CpuSet::count()).filter(|cpu| set.is_set(*cpu).unwrap_or(false)).collect())
 }
 
 /// Puts the calling thread into a scheduling policy.
