@@ -80,13 +80,17 @@ fn same(one: &str, other: &str) -> bool {
         || matches!((cpulist::parse(one), cpulist::parse(other)), (Ok(a), Ok(b)) if a == b)
 }
 
-/// What becomes of the CPUs that a cgroup or a task has (empty: all): those among `wanted`. None: they stay as they are,
-/// since nothing would be left.
+/// What becomes of the CPUs that a cgroup or a task has (empty: all): those among `wanted`, or all if none is. `None`: it
+/// is not known what it has, or nothing is wanted.
 pub(crate) fn narrowed(before: &str, wanted: &Cpus) -> Option<String> {
     let own = cpulist::parse(before).ok()?;
-    let left: Cpus =
-        if own.is_empty() { wanted.clone() } else { own.intersection(wanted).copied().collect() };
-    (!left.is_empty()).then(|| cpulist::format(&left))
+    let left: Cpus = own.intersection(wanted).copied().collect();
+    let cpus = match (own.is_empty(), left.is_empty()) {
+        (true, _) => wanted,
+        (false, true) => &own,
+        (false, false) => &left,
+    };
+    (!cpus.is_empty()).then(|| cpulist::format(cpus))
 }
 
 /// What a kernel does with tasks that have an affinity of their own, if it is not what docs/guest.md promises: before 6.2 a
@@ -152,6 +156,10 @@ impl Cpusets {
         let mut names = Vec::new();
         for entry in fs::read_dir(root).with_context(read)? {
             let entry = entry.with_context(read)?;
+            // A root has some ninety files: to try to open something below each would cost more than all the rest.
+            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                continue;
+            }
             let partition = fs::read_to_string(entry.path().join(PARTITION)).unwrap_or_default();
             if entry.path().join("cgroup.procs").exists() && ["", "member"].contains(&partition.trim()) {
                 names.extend(entry.file_name().into_string());
@@ -218,7 +226,11 @@ impl Enforcer for Cpusets {
             match fs::write(root.join(&name).join(CPUS), &cpus) {
                 // It has become a partition, or has deadline tasks that need more. It may also have gone meanwhile.
                 Err(why) if root.join(&name).exists() => {
-                    self.changed.written.remove(&name);
+                    // What stood there still does, and is ours if it was.
+                    let written = self.changed.written.get_mut(&name);
+                    if written.is_none_or(|written| written.pop().is_none() || written.is_empty()) {
+                        self.changed.written.remove(&name);
+                    }
                     if self.refused.insert(name.clone()) {
                         log::warn!("{name} keeps its CPUs: {why}");
                     }
@@ -316,6 +328,10 @@ mod tests {
         assert!(cpusets.is_active() && !cpusets.survey(&choice("0-3,7")).unwrap(), "all is done");
         prefer(&mut cpusets, "0-5,7");
         assert_eq!(all(), ["0-5", "1,5", "6", "7"]);
+        prefer(&mut cpusets, "5-7");
+        prefer(&mut cpusets, "0,7");
+        assert_eq!(all(), ["0", "1,5", "6", "7"], "of whose own none is preferred has all of them again");
+        prefer(&mut cpusets, "0-5,7");
 
         // Others change theirs, and new ones come.
         fs::write(dir.path().join("b.slice").join(CPUS), "2-3").unwrap();
@@ -333,6 +349,25 @@ mod tests {
         fs::write(dir.path().join("a.slice").join(CPUS), "4").unwrap();
         undo.restore();
         assert_eq!((all(), cpus("e.slice")), (["4", "2-3", "6", "7"].map(String::from), String::new()));
+    }
+
+    #[test]
+    fn what_stood_before_a_refused_write_is_still_put_back() {
+        let dir = tree(&[("a.slice", "", "member")]);
+        let file = dir.path().join("a.slice").join(CPUS);
+        let mut cpusets = Cpusets::new(dir.path(), Path::new("")).unwrap();
+        prefer(&mut cpusets, "0-3");
+        cpusets.survey(&choice("0-1")).unwrap();
+        // A folder refuses writes to everybody.
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        cpusets.prefer(&choice("0-1")).unwrap();
+        fs::remove_dir(&file).unwrap();
+        fs::write(&file, "0-3\n").unwrap();
+        assert!(cpusets.is_active());
+        cpusets.survey(&choice("0-1")).unwrap();
+        cpusets.leave();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "\n");
     }
 
     #[test]

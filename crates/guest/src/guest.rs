@@ -16,6 +16,7 @@ use crate::steer::Steering;
 use crate::told::Port;
 use crate::trace;
 use anyhow::Result;
+use overbook_cli::affinity;
 use overbook_cli::changes::{Change, Changeable};
 use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::steal::ratio;
@@ -142,7 +143,7 @@ impl Guest {
             self.looked = None;
         } else if self.looked.is_none_or(|at| at.elapsed() >= realtime::LOOK_EVERY) {
             self.looked = Some(Instant::now());
-            let names = realtime::on(given_up, Path::new(realtime::PROC));
+            let names = realtime::on(given_up, Path::new(realtime::PROC), &|task| affinity::of(task).ok());
             if self.stats.real_time == 0 && !names.is_empty() {
                 log::info!(
                     "real-time tasks stay where they are, unless their affinity is changed: {}",
@@ -212,10 +213,14 @@ impl Guest {
             }
         }
         if let Some(steering) = &mut self.steering {
-            steering.follow(&preferred);
+            steering.survey(&preferred);
+        }
+        self.tell_keeper(enforcer)?;
+        if let Some(steering) = &mut self.steering {
+            steering.follow();
             self.stats.followed += 1;
         }
-        self.tell_keeper(enforcer)
+        Ok(())
     }
 
     /// Has the keeper know what is to be put back.

@@ -31,12 +31,27 @@ struct Affinity {
     given: Vec<String>,
 }
 
+impl Affinity {
+    /// Whether a thread that has these of the online CPUs has what it was given. The kernel says nothing of CPUs that are
+    /// not online.
+    fn is_ours(&self, now: &Cpus, online: &Cpus) -> bool {
+        let given = self.given.iter().flat_map(|text| cpulist::parse(text));
+        given.map(|given| given.intersection(online).copied().collect::<Cpus>()).any(|given| given == *now)
+    }
+}
+
+/// The online CPUs.
+fn online() -> Cpus {
+    topology::online().and_then(|text| cpulist::parse(&text)).unwrap_or_default()
+}
+
 impl Moved {
     /// Puts back what nobody else has changed meanwhile. Threads that are gone need nothing.
     pub fn restore(&mut self) {
+        let online = online();
         for (thread, affinity) in std::mem::take(&mut self.0) {
-            let now = affinity::of(thread).map(|now| cpulist::format(&now));
-            if now.is_ok_and(|now| affinity.given.contains(&now)) && is_movable(thread) {
+            let now = affinity::of(thread);
+            if now.is_ok_and(|now| affinity.is_ours(&now, &online)) && is_movable(thread) {
                 // CPUs that come later are among all.
                 let all = affinity.before.is_empty().then(topology::possible);
                 bind(thread, all.as_ref().unwrap_or(&affinity.before));
@@ -48,7 +63,7 @@ impl Moved {
     /// has given it meanwhile is what it is to have.
     fn plan(&mut self, thread: i32, now: &Cpus, online: &Cpus, wanted: &Cpus) -> bool {
         let text = cpulist::format(now);
-        let before = match self.0.get(&thread).filter(|affinity| affinity.given.contains(&text)) {
+        let before = match self.0.get(&thread).filter(|affinity| affinity.is_ours(now, online)) {
             Some(ours) => ours.before.clone(),
             None if now == online => String::new(),
             None => text.clone(),
@@ -95,7 +110,7 @@ impl KernelThreads {
         let entries = fs::read_dir(&self.proc).into_iter().flatten().flatten();
         let threads: BTreeSet<i32> =
             entries.flat_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
-        let online = topology::online().and_then(|text| cpulist::parse(&text)).unwrap_or_default();
+        let online = online();
         self.known.retain(|thread, _| threads.contains(thread));
         moved.0.retain(|thread, _| threads.contains(thread));
         for thread in threads {
@@ -155,18 +170,21 @@ mod tests {
     #[test]
     fn what_a_thread_had_is_kept_and_what_others_gave_it_counts() {
         let mut moved = Moved::default();
-        let mut plan = |now: &str, wanted: &str| {
-            let [now, wanted] = [now, wanted].map(|text| cpulist::parse(text).unwrap());
-            let changes = moved.plan(7, &now, &Cpus::from([0, 1, 2, 3]), &wanted);
+        let mut plan_among = |now: &str, wanted: &str, online: &str| {
+            let [now, wanted, online] = [now, wanted, online].map(|text| cpulist::parse(text).unwrap());
+            let changes = moved.plan(7, &now, &online, &wanted);
             (changes, moved.0.get(&7).map(|affinity| (affinity.before.clone(), affinity.given.clone())))
         };
+        let mut plan = |now: &str, wanted: &str| plan_among(now, wanted, "0-3");
         let is =
             |before: &str, given: [&str; 2]| Some((before.to_string(), given.map(String::from).to_vec()));
         assert_eq!(plan("0-3", "0-3"), (false, None), "nothing to do");
         assert_eq!(plan("0-3", "0-1"), (true, is("", ["0-3", "0-1"])));
         assert_eq!(plan("0-1", "0-2"), (true, is("", ["0-1", "0-2"])), "not what it had before");
         assert_eq!(plan("2-3", "0-2"), (true, is("2-3", ["2-3", "2"])), "somebody else's choice");
-        assert_eq!(plan("2", "0"), (false, is("2-3", ["2-3", "2"])), "none would be left");
+        assert_eq!(plan("2", "0"), (true, is("2-3", ["2", "2-3"])), "none of its own is preferred");
+        assert_eq!(plan("2-3", "3"), (true, is("2-3", ["2-3", "3"])));
+        assert_eq!(plan_among("2", "2", "0,2"), (false, is("2-3", ["2-3", "3"])), "CPU 3 has gone");
     }
 
     #[test]

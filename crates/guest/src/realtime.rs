@@ -18,8 +18,9 @@ pub(crate) const PROC: &str = "/proc";
 /// Between two looks at all of it.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// Names of such tasks that ran last on one of these CPUs, and could run elsewhere; `proc` is `/proc`.
-pub fn on(cpus: &Cpus, proc: &Path) -> Vec<String> {
+/// Names of such tasks that ran last on one of these CPUs, may run there, and could run elsewhere; `proc` is `/proc`, and
+/// `may_use` says which CPUs a task may run on, if that is known.
+pub fn on(cpus: &Cpus, proc: &Path, may_use: &dyn Fn(i32) -> Option<Cpus>) -> Vec<String> {
     let folders = |dir: &Path| {
         let entries = fs::read_dir(dir).into_iter().flatten().flatten();
         let numbers = entries.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok());
@@ -27,7 +28,8 @@ pub fn on(cpus: &Cpus, proc: &Path) -> Vec<String> {
     };
     let tasks = folders(proc).into_iter().flat_map(|process| folders(&process.join("task")));
     let stats = tasks.filter_map(|task| Stat::from_file(task.join("stat")).ok());
-    stats.filter(|stat| stays(stat, cpus)).map(|stat| stat.comm).collect()
+    let may_stay = |task: i32| may_use(task).is_none_or(|own| own.intersection(cpus).next().is_some());
+    stats.filter(|stat| stays(stat, cpus) && may_stay(stat.pid)).map(|stat| stat.comm).collect()
 }
 
 /// Whether a task is of a higher class.
@@ -55,7 +57,8 @@ mod tests {
         for (nth, value) in [(9, flags), (39, cpu), (41, policy)] {
             fields[nth - 3] = value.to_string();
         }
-        format!("12 ({name}) {}\n", fields.join(" "))
+        let task = if name == "kept away" { 13 } else { 12 };
+        format!("{task} ({name}) {}\n", fields.join(" "))
     }
 
     #[test]
@@ -65,6 +68,7 @@ mod tests {
             ("1", "10", stat("an (odd) name", 0, 2, 1)),
             ("1", "11", stat("elsewhere", 0, 1, 1)),
             ("1", "12", stat("ordinary", 0, 2, 0)),
+            ("1", "13", stat("kept away", 0, 2, 1)),
             ("2", "20", stat("migration/2", BELONGS_TO_CPU, 2, 1)),
             ("2", "21", stat("deadline", 0, 3, 6)),
             ("2", "22", "nonsense".to_string()),
@@ -75,9 +79,10 @@ mod tests {
             fs::write(dir.join("stat"), stat).unwrap();
         }
         fs::create_dir_all(proc.path().join("self/task/1")).unwrap();
-        let mut names = on(&Cpus::from([2, 3]), proc.path());
+        let may_use = |task: i32| (task == 13).then(|| Cpus::from([0, 1]));
+        let mut names = on(&Cpus::from([2, 3]), proc.path(), &may_use);
         names.sort();
         assert_eq!(names, ["an (odd) name", "deadline"]);
-        assert!(on(&Cpus::from([7]), proc.path()).is_empty());
+        assert!(on(&Cpus::from([7]), proc.path(), &may_use).is_empty());
     }
 }

@@ -13,33 +13,38 @@ use std::path::{Path, PathBuf};
 pub struct Steering {
     folder: PathBuf,
     before: BTreeMap<u32, String>,
+    /// What is to be written next.
+    #[serde(skip)]
+    due: BTreeMap<u32, String>,
 }
 
 impl Steering {
     /// Nothing is moved yet; `folder` is `/proc/irq`.
     pub fn new(folder: &Path) -> Steering {
-        Steering { folder: folder.into(), before: BTreeMap::new() }
+        Steering { folder: folder.into(), ..Steering::default() }
     }
 
-    /// Moves every interrupt that can be moved to those of its CPUs that are preferred, or to all preferred ones if
-    /// it has none of them; how many were moved. Those that the kernel manages refuse, and stay.
-    pub fn follow(&mut self, preferred: &Cpus) -> usize {
-        let mut moved = 0;
+    /// Finds out which interrupts have to move to be at those of their CPUs that are preferred, or at all preferred ones if
+    /// they have none of them; what these had is part of what is put back from here on.
+    pub fn survey(&mut self, preferred: &Cpus) {
+        self.due.clear();
         for irq in self.irqs() {
             let Ok(now) = fs::read_to_string(self.file(irq)) else { continue };
             let original = self.before.get(&irq).unwrap_or(&now).trim().to_string();
             let Ok(allowed) = cpulist::parse(&original) else { continue };
             let near: Cpus = allowed.intersection(preferred).copied().collect();
             let wanted = cpulist::format(if near.is_empty() { preferred } else { &near });
-            if wanted == now.trim() {
-                continue;
-            }
-            if fs::write(self.file(irq), &wanted).is_ok() {
+            if wanted != now.trim() {
                 self.before.insert(irq, original);
-                moved += 1;
+                self.due.insert(irq, wanted);
             }
         }
-        moved
+    }
+
+    /// Moves what the survey has found; how many were moved. Those that the kernel manages refuse, and stay.
+    pub fn follow(&mut self) -> usize {
+        let due = std::mem::take(&mut self.due);
+        due.into_iter().filter(|(irq, wanted)| fs::write(self.file(*irq), wanted).is_ok()).count()
     }
 
     /// Puts everything back.
@@ -74,9 +79,14 @@ mod tests {
         }
         let read = |irq| fs::read_to_string(file(irq)).unwrap().trim().to_string();
         let mut steering = Steering::new(dir.path());
-        assert_eq!(steering.follow(&Cpus::from([0, 1])), 2);
+        steering.survey(&Cpus::from([0, 1]));
+        let mut told = steering.clone();
+        told.restore();
+        assert_eq!([read(1), read(9), read(20)], ["0-3", "2-3", "0"], "nothing was moved");
+        assert_eq!(steering.follow(), 2);
         assert_eq!([read(1), read(9), read(20)], ["0-1", "0-1", "0"]);
-        assert_eq!(steering.follow(&Cpus::from([0, 1, 2])), 2);
+        steering.survey(&Cpus::from([0, 1, 2]));
+        assert_eq!(steering.follow(), 2);
         assert_eq!([read(1), read(9)], ["0-2", "2"]);
         steering.restore();
         assert_eq!([read(1), read(9), read(20)], ["0-3", "2-3", "0"]);
