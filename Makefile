@@ -35,9 +35,9 @@ lab: build
 kernel: build
 	$(OVERBOOK) lab kernels --fetch patched
 
-## What the patches do: boots that kernel. Not in CI.
+## What the patches do, for each series of kernels: boots them. Not in CI.
 kernel-test:
-	@$(MAKE) ring2 KERNELS=patched TESTS=kernel::
+	@$(MAKE) ring2 KERNELS="patched patched-7.3" TESTS=kernel::
 
 ## Linters and both rings of tests.
 test: lint ring1 ring2

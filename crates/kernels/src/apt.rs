@@ -298,12 +298,7 @@ pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) ->
     })
     .with_context(|| format!("cannot fetch kernel {}", candidate.release))?;
     say(&format!("unpacking kernel {}", candidate.release));
-    for entry in
-        fs::read_dir(tree.path())?.flatten().filter(|e| e.path().extension().is_some_and(|x| x == "deb"))
-    {
-        output(Command::new("dpkg").arg("-x").arg(entry.path()).arg(tree.path()))?;
-        fs::remove_file(entry.path())?;
-    }
+    unpack_all(tree.path())?;
     // Older packages are not merged into /usr.
     let base = if tree.path().join("usr/lib/modules").is_dir() {
         tree.path().join("usr")
@@ -347,6 +342,40 @@ pub(crate) fn source(
     if !others.is_empty() {
         output(suite.tool("apt-get").arg("-q").arg("download").args(others).current_dir(to))
             .with_context(|| format!("cannot fetch {}", others.join(" and ")))?;
+    }
+    Ok(())
+}
+
+/// Downloads a package of a suite, and unpacks it, into a folder. The cache must be locked.
+///
+/// # Errors
+/// The mirror has it not, or the disk is full.
+pub(crate) fn unpack(
+    cache: &Cache,
+    name: &'static str,
+    package: &str,
+    to: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<()> {
+    let suite = Suite { name, dir: cache.dir().join("apt").join(name), sources: false };
+    refresh(&suite, &mirror()?, false, say)?;
+    say(&format!("fetching {package} from Debian {name}"));
+    let mut download = suite.tool("apt-get");
+    download.args(["-q", "download", package]).current_dir(to);
+    output_watched(&mut download, &mut |_| {
+        say(&format!("fetching {package}: {} MB", bytes_in(to) / 1_000_000));
+    })
+    .with_context(|| format!("cannot fetch {package}"))?;
+    unpack_all(to)
+}
+
+/// Unpacks all packages of a folder there, and removes them.
+fn unpack_all(dir: &Path) -> Result<()> {
+    for file in fs::read_dir(dir)?.flatten().map(|entry| entry.path()) {
+        if file.extension().is_some_and(|x| x == "deb") {
+            output(Command::new("dpkg").arg("-x").arg(&file).arg(dir))?;
+            fs::remove_file(&file)?;
+        }
     }
     Ok(())
 }

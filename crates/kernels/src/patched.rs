@@ -7,15 +7,12 @@ use crate::{Cache, Kernel, Want, apt, cache, resolve};
 use anyhow::{Context, Result, bail, ensure};
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Stands for the kernel with the series, wherever a series of kernels is named; `patched-0` to `patched-13` for one
-/// with so many of its patches.
+/// Stands for the kernel with the first of [`SERIES`], wherever a series of kernels is named; `patched-7.3` for another's,
+/// and `patched-0` to `patched-13`, or `patched-7.3-0` and so on, for one with so many of the patches.
 pub const PATCHED: &str = "patched";
-
-/// The series of kernels that the patches are for.
-const BASE: &str = "6.18";
 
 /// Joins the name of the release.
 const SUFFIX: &str = "-overbook";
@@ -23,21 +20,41 @@ const SUFFIX: &str = "-overbook";
 /// What the kernel has beside what its architecture insists on.
 const CONFIG: &str = include_str!("../../../kernel/config");
 
-/// The patches, in their order.
-pub const PATCHES: [(&str, &str); 13] = [
-    ("deboost", include_str!("../../../kernel/6.18/0001-deboost.patch")),
-    ("lag-credit", include_str!("../../../kernel/6.18/0002-lag-credit.patch")),
-    ("proportional", include_str!("../../../kernel/6.18/0003-proportional.patch")),
-    ("strict", include_str!("../../../kernel/6.18/0004-strict.patch")),
-    ("pull", include_str!("../../../kernel/6.18/0005-pull.patch")),
-    ("ipi-tracking", include_str!("../../../kernel/6.18/0006-ipi-tracking.patch")),
-    ("receiver-first", include_str!("../../../kernel/6.18/0007-receiver-first.patch")),
-    ("ple-kvm", include_str!("../../../kernel/6.18/0008-ple-kvm.patch")),
-    ("preferred-mask", include_str!("../../../kernel/6.18/0009-preferred-mask.patch")),
-    ("preferred-sched", include_str!("../../../kernel/6.18/0010-preferred-sched.patch")),
-    ("preferred-rt-nohz", include_str!("../../../kernel/6.18/0011-preferred-rt-nohz.patch")),
-    ("steal-governor", include_str!("../../../kernel/6.18/0012-steal-governor.patch")),
-    ("preferred-custom", include_str!("../../../kernel/6.18/0013-preferred-custom.patch")),
+/// The patches for one series of kernels.
+#[derive(Debug)]
+pub struct Series {
+    /// The kernels: `6.18`.
+    pub kernels: &'static str,
+    /// Names and texts, in their order.
+    pub patches: &'static [(&'static str, &'static str)],
+    /// Lines of the configuration that other kernels do not take.
+    config: &'static str,
+}
+
+/// [`Series`], of files in `kernel/`.
+macro_rules! series {
+    ($kernels:literal: $($patch:literal)*) => {
+        Series {
+            kernels: $kernels,
+            patches: &[$((
+                $patch,
+                include_str!(concat!("../../../kernel/", $kernels, "/", $patch, ".patch")),
+            )),*],
+            config: include_str!(concat!("../../../kernel/", $kernels, "/config")),
+        }
+    };
+}
+
+/// What there are patches for. The first has all of them.
+pub static SERIES: [Series; 2] = [
+    series!("6.18":
+        "0001-deboost" "0002-lag-credit" "0003-proportional" "0004-strict" "0005-pull" "0006-ipi-tracking"
+        "0007-receiver-first" "0008-ple-kvm" "0009-preferred-mask" "0010-preferred-sched" "0011-preferred-rt-nohz"
+        "0012-steal-governor" "0013-preferred-custom"),
+    series!("7.3":
+        "0001-deboost" "0002-lag-credit" "0003-strict" "0004-pull" "0005-ipi-tracking" "0006-receiver-first"
+        "0007-ple-kvm" "0008-preferred-mask" "0009-preferred-sched" "0010-preferred-rt-nohz" "0011-steal-governor"
+        "0012-preferred-custom"),
 ];
 
 /// Headers that the patches include, below `include/overbook/`.
@@ -54,54 +71,96 @@ const HEADERS: [(&str, &str); 10] = [
     ("published/ratelimit.h", include_str!("../../../policy/published/ratelimit.h")),
 ];
 
-/// How many of the patches a kernel has: all, or the first so many.
+/// Which patches a kernel has: all of a series, or the first so many.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Patches(usize);
+pub struct Patches {
+    /// Index into [`SERIES`].
+    series: usize,
+    count: usize,
+}
 
 impl Patches {
-    /// The whole series.
-    pub const ALL: Patches = Patches(PATCHES.len());
+    /// All of the first series.
+    pub const ALL: Patches = Patches { series: 0, count: SERIES[0].patches.len() };
 
-    /// The first `count`.
-    ///
-    /// # Errors
-    /// There are not so many.
-    pub fn first(count: usize) -> Result<Patches> {
-        ensure!(count <= PATCHES.len(), "the series has {} patches: ask for 0 to {0}", PATCHES.len());
-        Ok(Patches(count))
+    /// What `patched`, `patched-3`, `patched-7.3` or `patched-7.3-3` stands for; `None` for the name of another kernel.
+    /// An error if there are not so many patches.
+    pub fn named(name: &str) -> Option<Result<Patches>> {
+        let mut words = name.split('-');
+        if words.next() != Some(PATCHED) {
+            return None;
+        }
+        let mut rest = words.peekable();
+        let named = rest.peek().and_then(|word| SERIES.iter().position(|series| series.kernels == *word));
+        if named.is_some() {
+            rest.next();
+        }
+        let patches = Patches::all_of(named.unwrap_or(0));
+        match (rest.next(), rest.next()) {
+            (None, _) => Some(Ok(patches)),
+            (Some(count), None) => Some(patches.first(count.parse().ok()?)),
+            _ => None,
+        }
     }
 
-    /// What `patched`, or `patched-3`, stands for; `None` for the name of another kernel.
-    pub fn named(name: &str) -> Option<Result<Patches>> {
-        match name.strip_prefix(PATCHED)? {
-            "" => Some(Ok(Patches::ALL)),
-            rest => Some(Patches::first(rest.strip_prefix('-')?.parse().ok()?)),
+    fn all_of(series: usize) -> Patches {
+        Patches { series, count: SERIES[series].patches.len() }
+    }
+
+    fn first(self, count: usize) -> Result<Patches> {
+        let all = self.series().patches.len();
+        ensure!(
+            count <= all,
+            "the series for {} has {all} patches: ask for 0 to {all}",
+            self.series().kernels
+        );
+        Ok(Patches { count, ..self })
+    }
+
+    fn series(self) -> &'static Series {
+        &SERIES[self.series]
+    }
+
+    /// What [`Patches::named`] understands.
+    fn name(self) -> String {
+        let mut name = PATCHED.to_string();
+        if self.series > 0 {
+            name = format!("{name}-{}", self.series().kernels);
         }
+        if self.count < self.series().patches.len() {
+            name = format!("{name}-{}", self.count);
+        }
+        name
     }
 
     /// Lines of the configuration, without the options that only patches behind these bring.
     fn options(self) -> impl Iterator<Item = &'static str> {
-        let later = &PATCHES[self.0..];
+        let later = &self.series().patches[self.count..];
         let brings =
             |option: &str| later.iter().any(|(_, patch)| patch.contains(&format!("\n+config {option}\n")));
-        CONFIG.lines().filter(move |line| {
-            match line.strip_prefix("CONFIG_").and_then(|l| l.split_once('=')) {
-                Some((option, _)) => !brings(option),
-                None => false,
-            }
+        let lines = CONFIG.lines().chain(self.series().config.lines());
+        lines.filter(move |line| match line.strip_prefix("CONFIG_").and_then(|l| l.split_once('=')) {
+            Some((option, _)) => !brings(option),
+            None => false,
         })
     }
 
     /// Changes with the patches, the headers and the configuration, and with Debian's kernel.
     fn key(self, base: &Kernel) -> String {
         let mut hasher = DefaultHasher::new();
-        (&PATCHES[..self.0], HEADERS, CONFIG, &base.release, &base.origin).hash(&mut hasher);
+        let Series { patches, config, .. } = self.series();
+        (&patches[..self.count], HEADERS, CONFIG, config, &base.release, &base.origin).hash(&mut hasher);
         format!("{:016x}", hasher.finish())
     }
 
     /// The kernel, if the cache has it.
     fn built(self, cache: &Cache, base: &Kernel) -> Option<Kernel> {
         cache.kernel_in(cache::PATCHED, &self.key(base), &release(base))
+    }
+
+    /// Debian's kernel, whose source is patched.
+    fn base(self, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+        resolve(&Want { series: Some(self.series().kernels.into()), ..Want::default() }, cache, say)
     }
 }
 
@@ -116,54 +175,63 @@ fn release(base: &Kernel) -> String {
 /// # Errors
 /// It was not built, or Debian's kernel that it is made of cannot be had.
 pub fn find(patches: Patches, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
-    let base = base(cache, say)?;
+    let base = patches.base(cache, say)?;
     patches.built(cache, &base).with_context(|| {
-        let name = if patches == Patches::ALL { PATCHED.into() } else { format!("{PATCHED}-{}", patches.0) };
+        let name = patches.name();
         format!("the kernel with the project's patches was not built: `overbook lab kernels --fetch {name}` does it")
     })
 }
 
-/// Whether the one with all was built, without the network.
-pub fn built_already(cache: &Cache) -> Option<Kernel> {
-    let bases = cache.kernels().into_iter().filter(|kernel| crate::matches(&kernel.release, BASE));
-    bases.filter_map(|base| Patches::ALL.built(cache, &base)).next()
+/// Those with all patches of their series that were built, without the network.
+pub fn built_already(cache: &Cache) -> Vec<Kernel> {
+    let of = |series: usize| {
+        let bases = cache.kernels().into_iter();
+        let mut bases = bases.filter(move |kernel| crate::matches(&kernel.release, SERIES[series].kernels));
+        bases.find_map(|base| Patches::all_of(series).built(cache, &base))
+    };
+    (0..SERIES.len()).filter_map(of).collect()
 }
 
-fn base(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
-    resolve(&Want { series: Some(BASE.into()), ..Want::default() }, cache, say)
-}
-
-/// Builds the kernels with so many patches each, but for those that the cache has: one after the other, in one source.
+/// Builds the kernels with these patches, but for those that the cache has: one after the other, those of a series in one
+/// source.
 ///
 /// # Errors
 /// The source cannot be had, a tool is missing, a patch does not apply, or the disk is full.
 pub fn build(wanted: &[Patches], cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
-    if wanted.is_empty() {
-        return Ok(());
+    for series in 0..SERIES.len() {
+        let mut of_series: Vec<Patches> = wanted.iter().copied().filter(|p| p.series == series).collect();
+        of_series.sort();
+        of_series.dedup();
+        if !of_series.is_empty() {
+            build_series(&of_series, cache, say)?;
+        }
     }
-    let base = base(cache, say)?;
+    Ok(())
+}
+
+/// Those of one series, the fewest patches first.
+fn build_series(wanted: &[Patches], cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let base = wanted[0].base(cache, say)?;
     let _lock = cache.lock_part(cache::PATCHED, say)?;
-    let mut missing: Vec<Patches> =
-        wanted.iter().copied().filter(|patches| patches.built(cache, &base).is_none()).collect();
-    missing.sort();
-    missing.dedup();
+    let missing: Vec<&Patches> =
+        wanted.iter().filter(|patches| patches.built(cache, &base).is_none()).collect();
     if missing.is_empty() {
         return Ok(());
     }
     let shop = cache.workshop_in(cache::PATCHED)?;
     let source = shop.path().join("source");
-    unpack(cache, &base, &source, say)?;
+    unpack(wanted[0], cache, &base, &source, say)?;
     let mut there = 0;
     for patches in missing {
         let done = cache.workshop_in(cache::PATCHED)?;
-        for (name, patch) in &PATCHES[there..patches.0] {
+        for (name, patch) in &patches.series().patches[there..patches.count] {
             let file = shop.path().join(format!("{name}.patch"));
             fs::write(&file, patch).context(FULL)?;
             output(Command::new("patch").args(["-p1", "-s", "-d"]).arg(&source).arg("-i").arg(&file))
                 .with_context(|| format!("the patch {name} does not apply to {}", base.release))?;
         }
-        there = patches.0;
-        configure(patches, &source)?;
+        there = patches.count;
+        configure(*patches, &source)?;
         compile(&source, say)?;
         install(&base, &source, done.path())?;
         fs::rename(done.keep(), cache.dir().join(cache::PATCHED).join(patches.key(&base)))
@@ -175,26 +243,33 @@ pub fn build(wanted: &[Patches], cache: &Cache, say: &mut dyn FnMut(&str)) -> Re
 /// Debian's source in a folder of the caller's, without a patch, but with the headers that the patches include.
 ///
 /// # Errors
-/// The folder is there, the source cannot be had, or the disk is full.
-pub fn source(to: &Path, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
-    let base = base(cache, say)?;
+/// There are no patches for such kernels, the folder is there, the source cannot be had, or the disk is full.
+pub fn source(kernels: &str, to: &Path, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let series = SERIES.iter().position(|series| series.kernels == kernels).with_context(|| {
+        let all: Vec<&str> = SERIES.iter().map(|series| series.kernels).collect();
+        format!("there are no patches for kernels {kernels:?}: name one of {}", all.join(", "))
+    })?;
+    let patches = Patches::all_of(series);
+    let base = patches.base(cache, say)?;
     let _lock = cache.lock_part(cache::PATCHED, say)?;
-    unpack(cache, &base, to, say)
+    unpack(patches, cache, &base, to, say)
 }
 
 /// Fetches, and unpacks into a new folder. The caller holds the lock.
-fn unpack(cache: &Cache, base: &Kernel, source: &Path, say: &mut dyn FnMut(&str)) -> Result<()> {
+fn unpack(
+    patches: Patches,
+    cache: &Cache,
+    base: &Kernel,
+    source: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<()> {
     fs::create_dir(source).with_context(|| format!("cannot make the folder {}", source.display()))?;
     let shop = cache.workshop_in(cache::PATCHED)?;
-    fetch(cache, base, shop.path(), say)?;
+    let tarball = fetch(patches, cache, base, shop.path(), say)?;
     say("unpacking Linux");
-    for file in fs::read_dir(shop.path())?.flatten().map(|entry| entry.path()) {
-        if file.file_name().is_some_and(|name| name.to_string_lossy().contains(".orig.tar.")) {
-            let mut unpack = Command::new("tar");
-            unpack.arg("-C").arg(source).args(["--strip-components=1", "-xf"]).arg(&file);
-            output_watched(&mut unpack, &mut |seconds| say(&format!("unpacking Linux ({seconds} s)")))?;
-        }
-    }
+    let mut unpack = Command::new("tar");
+    unpack.arg("-C").arg(source).args(["--strip-components=1", "-xf"]).arg(&tarball);
+    output_watched(&mut unpack, &mut |seconds| say(&format!("unpacking Linux ({seconds} s)")))?;
     for (name, header) in HEADERS {
         let path = source.join("include/overbook").join(name);
         fs::create_dir_all(path.parent().unwrap_or(source)).context(FULL)?;
@@ -205,15 +280,37 @@ fn unpack(cache: &Cache, base: &Kernel, source: &Path, say: &mut dyn FnMut(&str)
 
 const FULL: &str = "cannot write to the cache: is the disk full?";
 
-/// The source that Debian's kernel was built of.
-fn fetch(cache: &Cache, base: &Kernel, shop: &Path, say: &mut dyn FnMut(&str)) -> Result<()> {
+/// The source that Debian's kernel was built of, as an archive: the source package, or where the mirror has it no more,
+/// the package that has the same for builders, with Debian's own patches.
+fn fetch(
+    patches: Patches,
+    cache: &Cache,
+    base: &Kernel,
+    shop: &Path,
+    say: &mut dyn FnMut(&str),
+) -> Result<PathBuf> {
     let words: Vec<&str> = base.origin.split(' ').collect();
     let ["Debian", suite, version] = words[..] else {
         bail!("{} is not Debian's ({}): it has no source here", base.release, base.origin);
     };
     let suite = apt::SUITES.into_iter().find(|name| *name == suite).context("no such suite")?;
     let _lock = cache.lock(say)?;
-    apt::source(cache, suite, &format!("linux={version}"), &[], shop, say)
+    let name = format!("linux-source-{}", patches.series().kernels);
+    match apt::source(cache, suite, &format!("linux={version}"), &[], shop, say) {
+        Ok(()) => find_in(shop, ".orig.tar."),
+        Err(why) => {
+            apt::unpack(cache, suite, &format!("{name}={version}"), shop, say).map_err(|_| why)?;
+            find_in(&shop.join("usr/src"), ".tar.")
+        }
+    }
+}
+
+/// The only file in a folder whose name has this part.
+fn find_in(dir: &Path, part: &str) -> Result<PathBuf> {
+    let files = fs::read_dir(dir)?.flatten().map(|entry| entry.path());
+    let mut files =
+        files.filter(|file| file.file_name().is_some_and(|name| name.to_string_lossy().contains(part)));
+    files.next().context("the package has no source of Linux")
 }
 
 /// [`CONFIG`] and no more, all of it.
@@ -225,7 +322,9 @@ fn configure(patches: Patches, source: &Path) -> Result<()> {
         .context("the kernel cannot be configured")?;
     let made = fs::read_to_string(source.join(".config")).context("the kernel was not configured")?;
     let lost = patches.options().find(|option| !made.lines().any(|line| line == *option));
-    lost.map_or(Ok(()), |option| bail!("this source does not take {option}: mend kernel/config"))
+    lost.map_or(Ok(()), |option| {
+        bail!("this source does not take {option}: mend kernel/{}/config", patches.series().kernels)
+    })
 }
 
 fn kbuild(source: &Path) -> Command {
@@ -276,7 +375,8 @@ mod tests {
 
     #[test]
     fn every_header_that_is_included_comes_along() {
-        let texts = PATCHES.iter().map(|(name, text)| ("", *name, *text));
+        let patches = SERIES.iter().flat_map(|series| series.patches);
+        let texts = patches.map(|(name, text)| ("", *name, *text));
         let headers = HEADERS
             .iter()
             .map(|(name, text)| (name.rsplit_once('/').map_or("", |(dir, _)| dir), *name, *text));
@@ -300,7 +400,7 @@ mod tests {
 
     #[test]
     fn every_patch_says_why() {
-        for (name, patch) in PATCHES {
+        for (name, patch) in SERIES.iter().flat_map(|series| series.patches) {
             assert!(patch.contains("\nSubject: ") && patch.contains("\n---\n"), "{name}");
             let (words, _) = patch.split_once("\n---\n").unwrap();
             let why = words.split_once("\n\n").map_or(0, |(_, why)| why.split_whitespace().count());
@@ -333,29 +433,45 @@ mod tests {
             fs::write(home.join(file), "x").unwrap();
         }
         assert_eq!(built(Patches::ALL).as_deref(), Some("6.18.15-overbook"));
-        assert_eq!(built(Patches(12)), None, "another number of patches makes another kernel");
+        let fewer = Patches::ALL.first(12).unwrap();
+        assert_eq!(built(fewer), None, "another number of patches makes another kernel");
         let other = Kernel { origin: "Debian sid 6.18.15-2".into(), ..base.clone() };
         assert_ne!(Patches::ALL.key(&base), Patches::ALL.key(&other));
     }
 
     #[test]
     fn a_name_says_how_many_patches() {
-        let named = |name| Patches::named(name).map(|patches| patches.map_err(|e| e.to_string()));
-        assert_eq!(named("patched"), Some(Ok(Patches(13))));
-        assert_eq!(named("patched-0"), Some(Ok(Patches(0))));
-        assert_eq!(named("patched-14"), Some(Err("the series has 13 patches: ask for 0 to 13".into())));
-        assert_eq!(named("patched-x"), None);
-        assert_eq!(named("6.18"), None);
+        let named = |name| {
+            Patches::named(name).map(|patches| match patches {
+                Ok(patches) => (patches.name(), patches.series().kernels, patches.count),
+                Err(why) => (why.to_string(), "", 0),
+            })
+        };
+        let is = |name: &str, kernels, count| Some((name.to_string(), kernels, count));
+        assert_eq!(named("patched"), is("patched", "6.18", 13));
+        assert_eq!(named("patched-0"), is("patched-0", "6.18", 0));
+        assert_eq!(named("patched-6.18-13"), is("patched", "6.18", 13));
+        assert_eq!(named("patched-7.3"), is("patched-7.3", "7.3", 12));
+        assert_eq!(named("patched-7.3-2"), is("patched-7.3-2", "7.3", 2));
+        let too_many = "the series for 7.3 has 12 patches: ask for 0 to 12";
+        assert_eq!(named("patched-7.3-13"), is(too_many, "", 0));
+        for other in ["patched-x", "patched-7.2", "patched-7.3-1-1", "patchedx", "6.18"] {
+            assert_eq!(named(other), None, "{other}");
+        }
     }
 
     #[test]
     fn options_come_with_their_patches() {
-        let has = |count: usize, option: &str| Patches(count).options().any(|line| line == option);
+        let has = |count: usize, option: &str| {
+            Patches::ALL.first(count).unwrap().options().any(|line| line == option)
+        };
         assert!(has(13, "CONFIG_STEAL_GOVERNOR=y") && has(12, "CONFIG_STEAL_GOVERNOR=y"));
         assert!(!has(11, "CONFIG_STEAL_GOVERNOR=y") && has(11, "CONFIG_PREFERRED_CPU=y"));
         assert!(!has(0, "CONFIG_PREFERRED_CPU=y") && has(0, "CONFIG_SCHED_CLASS_EXT=y"));
-        let all: Vec<&str> = Patches::ALL.options().collect();
-        let distinct: std::collections::HashSet<&str> = all.iter().copied().collect();
-        assert_eq!(all.len(), distinct.len(), "an option stands twice in kernel/config");
+        for series in 0..SERIES.len() {
+            let all: Vec<&str> = Patches::all_of(series).options().collect();
+            let distinct: std::collections::HashSet<&str> = all.iter().copied().collect();
+            assert_eq!(all.len(), distinct.len(), "an option stands twice in kernel/config");
+        }
     }
 }

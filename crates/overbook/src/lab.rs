@@ -54,7 +54,8 @@ pub enum Lab {
     /// List kernels: which there are, and why others will not do
     Kernels {
         /// Fetch a kernel first, of a series (6.18) or the newest that will do (newest), or build one with this project's
-        /// patches (patched), or with the first N of them (patched-N); may be repeated
+        /// patches (patched is 6.18 with all, patched-7.3 another), or with the first N of them (patched-N,
+        /// patched-7.3-N); may be repeated
         #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
         /// Build the kernel with this project's patches: the same as `--fetch patched`
@@ -63,6 +64,9 @@ pub enum Lab {
         /// Only unpack the kernel's source into a new folder, without the patches, for work on them
         #[arg(long, value_name = "DIR", conflicts_with_all = ["fetch", "build"])]
         source: Option<PathBuf>,
+        /// Of which kernels, with `--source`
+        #[arg(long, value_name = "SERIES", default_value = "6.18", requires = "source")]
+        series: String,
     },
     /// Say which emulator is used, and why
     Emulator {
@@ -325,7 +329,7 @@ impl Lab {
             Lab::Guest(guest) => guest.run(),
             Lab::Observe(observe) => observe.run(),
             Lab::Check { scenarios } => check(&scenarios),
-            Lab::Kernels { source: Some(dir), .. } => machines::kernel_source(&dir),
+            Lab::Kernels { source: Some(dir), series, .. } => machines::kernel_source(&series, &dir),
             Lab::Kernels { fetch, build, .. } => machines::kernels(&fetch, build),
             Lab::Emulator { build } => machines::emulator(build),
             Lab::Rivals { build, names } => machines::rivals(build, &names),

@@ -39,9 +39,9 @@ pub fn kernels(fetch: &[String], build: bool) -> Result<()> {
     failure.map_or(Ok(()), Err)
 }
 
-/// Unpacks the source of the kernel that the project's patches are for.
-pub fn kernel_source(to: &Path) -> Result<()> {
-    patched::source(to, &Cache::open_default()?, &mut |text| note(text))
+/// Unpacks the source of kernels that the project's patches are for.
+pub fn kernel_source(series: &str, to: &Path) -> Result<()> {
+    patched::source(series, to, &Cache::open_default()?, &mut |text| note(text))
 }
 
 /// Says which emulator is used, after it was built if that is wanted.
