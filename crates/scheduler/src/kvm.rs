@@ -38,7 +38,7 @@ pub enum Visibility {
     Other,
     /// All sends and all EOIs exit.
     All,
-    /// AMD's AVIC: only IPIs to vCPUs that do not run are reported.
+    /// AMD's AVIC: only IPIs to vCPUs that do not run are reported, and no EOIs; APICs are read as well.
     NotRunning,
     /// Intel's APICv: sends exit, EOIs mostly do not; receivers' APICs are read instead.
     Sends,
@@ -85,13 +85,18 @@ impl Visibility {
         matches!(self, Visibility::All | Visibility::Sends)
     }
 
+    /// Whether all ends of interrupts are seen.
+    pub fn ends(self) -> bool {
+        self == Visibility::All
+    }
+
     /// One line for people.
     pub fn describe(self) -> &'static str {
         match self {
             Visibility::NoKvm => "nothing: there is no kvm, or its module has no BTF",
             Visibility::Other => "nothing: this KVM does not tell of interrupts",
             Visibility::All => "all IPIs",
-            Visibility::NotRunning => "AVIC: IPIs to vCPUs that do not run, and pending interrupts",
+            Visibility::NotRunning => "AVIC: IPIs to vCPUs that do not run; the rest from the APICs",
             Visibility::Sends => "APICv: all IPIs, ends of interrupts from the APICs",
             Visibility::Pending => "IPI virtualization: pending interrupts only",
         }

@@ -86,6 +86,9 @@ impl<'a> Scheduler<'a> {
             rodata.llc_node[nth] = domain.node as u32;
             rodata.llc_first[nth] = domain.cpus.first().map_or(0, |cpu| *cpu as u32);
             for cpu in &domain.cpus {
+                if let Some(word) = rodata.cpus_online.get_mut(*cpu / 64) {
+                    *word |= 1 << (cpu % 64);
+                }
                 *rodata.cpu_llc.get_mut(*cpu).with_context(|| {
                     format!("CPU {cpu} is beyond the {} that this scheduler knows", intf::OVB_MAX_CPUS)
                 })? = nth as u32;
@@ -108,6 +111,7 @@ impl<'a> Scheduler<'a> {
         rodata.spin_gap_ns = rodata.spin_gap_ns.max(least);
         let visible = Visibility::detect();
         rodata.sends_seen = visible.all_sends();
+        rodata.ends_seen = visible.ends();
         // These are queued like all others; by itself the kernel would give them 20 ms and put them before others.
         skel.struct_ops.overbook_ops_mut().flags |=
             *compat::SCX_OPS_ENQ_EXITING | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;

@@ -138,6 +138,23 @@ static struct tun_task *pick(struct tun_rq *rq, struct tun_task *prev)
 }
 
 int sched_switch_program(struct tun_task *prev, struct tun_task *next);
+static bool change_begin(struct tun_rq *rq, struct tun_task *p);
+static void change_end(struct tun_rq *rq, struct tun_task *p, bool running);
+
+/* migrate_disable_switch(): who leaves its CPU with migration disabled may run on no other. */
+static void stay_here(struct tun_rq *rq, struct tun_task *p)
+{
+	bool running;
+
+	if (p->class != CLASS_EXT || !p->t.migration_disabled || p->t.cpus_ptr != &p->t.cpus_mask)
+		return;
+	running = change_begin(rq, p);
+	p->one = (struct cpumask){};
+	p->one.bits[rq->id / 64] = 1ul << (rq->id & 63);
+	p->t.cpus_ptr = &p->one;
+	OP(set_cpumask, MAY_REST, (s32)rq->id, &p->t, &p->one, 0);
+	change_end(rq, p, running);
+}
 
 /* __schedule() after the previous task was dequeued if it sleeps; the runqueue is locked. */
 void schedule_locked(struct tun_rq *rq)
@@ -167,6 +184,8 @@ void schedule_locked(struct tun_rq *rq)
 	sched_switch_program(prev, next);
 	vcpu_switched(prev, next);
 	rq->curr = next;
+	if (prev)
+		stay_here(rq, prev);
 	calls.switched(rq->id, prev ? prev->id : ~0u, next ? next->id : ~0u, prev && prev->on_rq);
 }
 
@@ -508,8 +527,21 @@ void tun_move_group(u32 cpu, u32 id, struct tun_group *to)
 void tun_migration(u32 cpu, u32 id, bool disable)
 {
 	struct tun_task *p = tasks[id];
+	struct tun_rq *rq;
+	bool running;
 
+	begin(cpu);
+	if (!p->alive)
+		return;
+	rq = lock_task(p);
 	p->t.migration_disabled = disable;
+	if (!disable && p->t.cpus_ptr != &p->t.cpus_mask) {
+		running = change_begin(rq, p);
+		p->t.cpus_ptr = &p->t.cpus_mask;
+		OP(set_cpumask, MAY_REST, (s32)rq->id, &p->t, &p->t.cpus_mask, 0);
+		change_end(rq, p, running);
+	}
+	unlock_task(rq, p);
 }
 
 u32 tun_new_task(u32 cpu, u32 on, u32 pid, u32 tgid, u32 weight, u32 policy, bool higher,

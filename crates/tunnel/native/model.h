@@ -107,6 +107,8 @@ struct tun_task {
 	u64 ddsp_dsq, ddsp_flags;
 	struct tun_dsq *dsq;
 	struct tun_task *next, *prev;
+	/* The CPU that it was preempted on while migration was disabled. */
+	struct cpumask one;
 	u32 dsq_seq;
 	u64 exec_start, ran;
 	s32 holding_cpu;

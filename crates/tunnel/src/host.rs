@@ -63,6 +63,8 @@ pub struct Host {
     pub no_timers: u32,
     /// How often homes of VMs are found, ns; the first time after a fiftieth of it.
     pub homes_ns: u64,
+    /// Ends of interrupts do not exit, as with APICv: KVM and so the scheduler are not told of them.
+    pub apicv: bool,
     /// The object to load instead of the crate's own.
     pub object: Option<Vec<u8>>,
 }
@@ -89,6 +91,7 @@ impl Default for Host {
             homes_ns: 500 * 1_000_000,
             starve: 0,
             no_timers: 0,
+            apicv: false,
             object: None,
         }
     }

@@ -266,14 +266,14 @@ impl World {
 
     /// A handler has ended: whoever waits for it is told.
     fn end_handler(&mut self, cpu: u32, task: u32, vm: usize, nth: usize, vector: u32) {
-        let pv_eoi = self.vms[vm].spec.pv_eoi;
+        let (pv_eoi, told) = (self.vms[vm].spec.pv_eoi, !self.host.apicv);
         let vcpu = &mut self.vms[vm].vcpus[nth];
         vcpu.handler = None;
         vcpu.woken = true;
         let waiting = std::mem::take(&mut vcpu.handling);
         match pv_eoi {
             true => vcpu.unseen_eoi = Some(vector),
-            false => self.cpus[cpu as usize].todo.push_back(Op::Eoi(task, vector, true)),
+            false => self.cpus[cpu as usize].todo.push_back(Op::Eoi(task, vector, told)),
         }
         for sender in waiting {
             let sender = &mut self.vms[vm].vcpus[sender];

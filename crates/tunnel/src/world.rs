@@ -213,6 +213,8 @@ impl World {
         for cpu in 0..host.cpus {
             let llc = cpu / llc_size;
             model.set::<u32>("cpu_llc", cpu as usize, llc)?;
+            let online = (host.cpus - cpu / 64 * 64).min(64);
+            model.set::<u64>("cpus_online", cpu as usize / 64, u64::MAX >> (64 - online))?;
             model.set::<u32>("llc_cpus", llc as usize, size(llc))?;
             model.set::<u32>("llc_first", llc as usize, llc * llc_size)?;
             model.set::<u32>("llc_node", llc as usize, cpu / node_size)?;
@@ -222,6 +224,7 @@ impl World {
         // The hardware's window, an exit and some room.
         model.set::<u64>("spin_gap_ns", 0, 2 * host.window_ns)?;
         model.set::<bool>("sends_seen", 0, true)?;
+        model.set::<bool>("ends_seen", 0, !host.apicv)?;
         for (name, value) in &host.set {
             // Only 64-bit and 32-bit variables are tunable; ours say so in their names.
             match name.ends_with("_ns") {

@@ -132,7 +132,6 @@ fn batch_gives_way() {
     let wakes = |vm: &str| (wake(&normal, vm, 990), wake(&batch, vm, 990));
     let ((own, own_now), (other, other_now)) = (wakes("builds"), wakes("serves"));
     assert!(own_now > own && other_now < other, "{own} -> {own_now}, {other} -> {other_now} ns");
-    assert!(batch.switches < normal.switches);
     for vm in ["serves", "computes", "builds"] {
         let (had, has) = (of(&normal, vm).cpus, of(&batch, vm).cpus);
         assert!((has / had - 1.0).abs() < 0.03, "{vm}: {had} -> {has} CPUs");

@@ -266,6 +266,8 @@ fn a16() -> Option<String> {
 
 /// Words of `struct ovb_vm_stats` before `ipis`.
 const IPIS: u32 = 2 + 6 + 2;
+/// Words before the vCPUs that were picked because they had been answered.
+const PICKED_ANSWERED: u32 = 2 + 5;
 
 fn a17() -> Option<String> {
     let mut world = World::new(host(4, 1)).unwrap();
@@ -372,7 +374,65 @@ fn one_more_than_cpus() -> Option<String> {
     })
 }
 
-const FINDINGS: [Finding; 24] = [
+fn a_quota_outside() -> Option<String> {
+    let mut machine = host(4, 1);
+    machine.set.push(("may_prefer".into(), 1));
+    let mut world = World::new(machine).unwrap();
+    let group = world.group(0, 100);
+    hogs(&mut world, 1, "limited", Some(vec![3]), Some(group));
+    world.at(100 * MS, Change::Bandwidth(group, 100_000, 20_000));
+    world.at(100 * MS, Change::Prefer(vec![0, 1]));
+    off(&measured(&mut world, 200 * MS, 2 * SECOND), "limited")
+}
+
+/// With APICv, KVM is not told when a receiver has handled an IPI.
+fn apicv() -> Option<String> {
+    let answered = |apicv| {
+        let mut world = World::new(Host { apicv, ..host(4, 1) }).unwrap();
+        let vm = world.vm(VmSpec::new("a", 8, Pattern::UserReceiver));
+        world.vm(VmSpec::new("b", 8, Pattern::Compute));
+        world.run(2 * SECOND);
+        world.vm_counter(vm, PICKED_ANSWERED)
+    };
+    let (seen, unseen) = (answered(false), answered(true));
+    println!("APICv: {unseen} answered instead of {seen}");
+    (unseen < seen / 2).then(|| format!("{unseen} vCPUs are known to have been answered, instead of {seen}"))
+}
+
+/// Where a pool has fallen far behind the tide, who comes new begins where its pool is.
+fn newcomer() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let [left, right] = [vec![0, 1], vec![2, 3]];
+    for name in ["a", "b"] {
+        let group = world.group(0, 100);
+        hogs(&mut world, 2, name, Some(left.clone()), Some(group));
+    }
+    let group = world.group(0, 100);
+    hogs(&mut world, 2, "c", Some(right), Some(group));
+    world.run(20 * SECOND);
+    let group = world.group(0, 100);
+    hogs(&mut world, 2, "new", Some(left), Some(group));
+    off(&measured(&mut world, 21 * SECOND, 25 * SECOND), "new")
+}
+
+/// A task that is preempted while migration is disabled stays in its pool.
+fn migration_off_and_on() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let [left, right] = [vec![0, 1], vec![2, 3]];
+    let mut toggled = 0;
+    for name in ["a", "b"] {
+        let group = world.group(0, 100);
+        toggled = hogs(&mut world, 2, name, Some(left.clone()), Some(group))[0];
+    }
+    let group = world.group(0, 100);
+    hogs(&mut world, 2, "c", Some(right), Some(group));
+    for i in 0..40 {
+        world.at(20 * SECOND + i * 100 * MS, Change::Migration(toggled, i % 2 == 0));
+    }
+    off(&measured(&mut world, 20 * SECOND, 24 * SECOND), "b")
+}
+
+const FINDINGS: [Finding; 28] = [
     ("A1 two clocks in one queue", false, a1),
     ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, a2),
@@ -397,6 +457,10 @@ const FINDINGS: [Finding; 24] = [
     ("a VM that moves to another group", false, vm_moves),
     ("a VM whose group goes", false, a_vms_group_goes),
     ("one vCPU more than CPUs, on two LLCs", false, one_more_than_cpus),
+    ("a quota on a CPU that is not preferred", false, a_quota_outside),
+    ("APICv", false, apicv),
+    ("a group that begins in a pool that lags", false, newcomer),
+    ("migration disabled and enabled in a pool that lags", false, migration_off_and_on),
 ];
 
 #[test]

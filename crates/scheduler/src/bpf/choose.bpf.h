@@ -56,10 +56,9 @@ static u32 next_of_tier(const struct vm_ctx *vmc, u32 tier, u32 from)
 }
 
 /* Takes a thread to this CPU if it is queued where this CPU looks; with `far`, from another LLC's
- * queue too. Whether it may
- * run here is asked when the iterator is there: a task whose affinity changes after that is queued
- * anew, and then the kernel does not move it. Asked before, such a change would end the scheduler.
- */
+ * queue too. Whether it may run here is asked when the iterator is there: a task whose affinity
+ * changes after that is queued anew, and then the kernel does not move it. Asked before, such a
+ * change would end the scheduler. */
 static bool take_thread(u32 pid, s32 cpu, bool far)
 {
 	struct task_struct *p = bpf_task_from_pid(pid);
@@ -90,7 +89,7 @@ static void look_for_interrupt(struct vm_ctx *vmc, u32 id)
 	p = id < OVB_MAX_VCPUS ? bpf_task_from_pid(vmc->pids[bounded(id, OVB_MAX_VCPUS)]) : NULL;
 	if (!p)
 		return;
-	if (has_pending_interrupt(p))
+	if (has_interrupt(p, false))
 		mark(&siblings_of(vmc, id)->interrupted, id, true);
 	bpf_task_release(p);
 }

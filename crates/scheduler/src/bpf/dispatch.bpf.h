@@ -318,6 +318,8 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struc
 {
 	u64 slice = slice_of(prevc->vm);
 
+	/* That it has yielded counts for one look. */
+	prevc->yielded = false;
 	charge(prevc, scx_bpf_now());
 	prevc->queue_pool = prevc->pool;
 	find_key(prev, prevc, cpu, false);
@@ -364,6 +366,8 @@ __noinline int evacuate(u32 cpu, u32 llc)
 static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prevc,
 			struct cpu_ctx *cpuc)
 {
+	if (prevc && is_throttled(prevc->node))
+		prevc = NULL;
 	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
 	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || evacuate(cpu, llc_of(cpu)))
 		return;

@@ -38,8 +38,8 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	return cpu;
 }
 
-/* Queues a task by its key. */
-static void queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 enq_flags)
+/* Queues a task by its key; false if it is parked instead. */
+static bool queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 enq_flags)
 {
 	u64 slice = slice_of(taskc->vm);
 
@@ -48,6 +48,7 @@ static void queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 en
 	if (is_throttled(taskc->node) && !taskc->out_of_turn) {
 		count(OVB_COUNT_PARKED);
 		scx_bpf_dsq_insert(p, PARKED, slice, enq_flags);
+		return false;
 	} else if (taskc->idle_class) {
 		count(OVB_COUNT_QUEUED_IDLE);
 		scx_bpf_dsq_insert(p, taskc->dsq, slice, enq_flags);
@@ -58,6 +59,7 @@ static void queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 en
 		vcpu_queued(taskc);
 		scx_bpf_dsq_insert_vtime(p, dsq, slice, taskc->key, enq_flags);
 	}
+	return true;
 }
 
 void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
@@ -79,7 +81,8 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
 	find_key(p, taskc, cpu, woken);
-	queue(p, taskc, bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu)), enq_flags);
+	if (!queue(p, taskc, bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu)), enq_flags))
+		return;
 	/* After that, for a CPU that becomes idle meanwhile: see update_idle(). */
 	if (bound)
 		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;

@@ -46,11 +46,14 @@ struct vcpu_vt___ovb {
 } __attribute__((preserve_access_index));
 
 struct vcpu_vmx___ovb {
+	struct kvm_vcpu___ovb vcpu;
 	struct vcpu_vt___ovb vt;
 } __attribute__((preserve_access_index));
 
-/* The interrupt request register: eight words of 32 bits, 16 bytes apart. */
+/* The interrupt request register and the one of interrupts in service: eight words of 32 bits, 16
+ * bytes apart. */
 #define APIC_IRR   0x200
+#define APIC_ISR   0x100
 #define APIC_WORDS 8
 
 /* The vCPU that a thread runs, NULL if it runs none (or the kvm module was not there at load). */
@@ -70,7 +73,7 @@ static struct kvm_vcpu___ovb *vcpu_of(struct task_struct *p)
 /* The posted interrupts of a vCPU; NULL where there are none. */
 static void *posted(struct kvm_vcpu___ovb *vcpu)
 {
-	/* struct vcpu_vmx begins with its struct kvm_vcpu. */
+	/* That is what a struct vcpu_vmx begins with. */
 	struct vcpu_vmx___ovb *vmx = (void *)vcpu;
 
 	if (bpf_core_field_exists(vmx->vt.pi_desc))
@@ -79,11 +82,12 @@ static void *posted(struct kvm_vcpu___ovb *vcpu)
 	return NULL;
 }
 
-/* Whether the vCPU of a thread has an interrupt to take as soon as it runs. */
-static bool has_pending_interrupt(struct task_struct *p)
+/* Whether the vCPU of a thread has an interrupt to take as soon as it runs; or is handling one, if
+ * that counts too. */
+static bool has_interrupt(struct task_struct *p, bool in_service)
 {
 	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
-	u32 irr[4 * APIC_WORDS] = {}, pending = 0, i;
+	u32 words[4 * APIC_WORDS] = {}, pending = 0, i;
 	struct kvm_lapic___ovb *apic;
 	u64 pir[4] = {};
 	void *regs;
@@ -97,9 +101,13 @@ static bool has_pending_interrupt(struct task_struct *p)
 	regs = apic ? BPF_CORE_READ(apic, regs) : NULL;
 	if (!regs)
 		return false;
-	bpf_probe_read_kernel(irr, sizeof(irr), regs + APIC_IRR);
+	bpf_probe_read_kernel(words, sizeof(words), regs + APIC_IRR);
 	for (i = 0; i < APIC_WORDS; i++)
-		pending |= irr[4 * i];
+		pending |= words[4 * i];
+	if (in_service)
+		bpf_probe_read_kernel(words, sizeof(words), regs + APIC_ISR);
+	for (i = 0; i < APIC_WORDS; i++)
+		pending |= words[4 * i];
 	if (posted(vcpu))
 		bpf_probe_read_kernel(pir, sizeof(pir), posted(vcpu));
 	return pending || pir[0] | pir[1] | pir[2] | pir[3];

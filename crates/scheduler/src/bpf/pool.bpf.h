@@ -17,6 +17,7 @@
 struct pool_ctx {
 	/* Of its CPUs, and tasks that are bound to them. */
 	u64 hash;
+	/* With OPENING while somebody makes it that of another set. */
 	u32 users;
 	u64 level;
 	u64 offset;
@@ -32,10 +33,12 @@ static struct pool_ctx *pool_at(u32 pool)
 	return &pools[bounded(pool, 2 * OVB_MAX_CPUS)];
 }
 
-/* A hash of a set of CPUs, never 0. */
+#define OPENING (1u << 31)
+
+/* A hash of a set of CPUs; 0 if all that are online are part of it. */
 static u64 hash_of(const struct cpumask *mask)
 {
-	u64 hash = 0;
+	u64 hash = 0, missing = 0;
 	u32 i;
 
 	bpf_for (i, 0, OVB_MAX_CPUS / 64) {
@@ -44,11 +47,12 @@ static u64 hash_of(const struct cpumask *mask)
 		if (i * 64 >= nr_cpus)
 			break;
 		bpf_probe_read_kernel(&bits, sizeof(bits), (void *)mask + i * 8);
+		missing |= cpus_online[i] & ~bits;
 		/* Knuth's multiplication by the golden ratio. */
 		hash = (hash ^ bits) * 0x9e3779b97f4a7c15ull;
 		hash ^= hash >> 29;
 	}
-	return hash | 1;
+	return missing ? hash | 1 : 0;
 }
 
 /* Makes a pool of a free entry. */
@@ -73,10 +77,12 @@ static void open_pool(u32 pool, u64 hash, const struct cpumask *mask)
 	}
 }
 
-/* Finds the pool of a set of CPUs, with one task more. */
+/* Finds the pool of the set of CPUs that a task is bound to, with one task more. A task that is
+ * preempted while migration is disabled may run on one CPU alone until it goes on, and is in its
+ * pool all the same: cpus_mask is what its owner has chosen. */
 __noinline u32 join_pool(struct task_struct *p __arg_trusted)
 {
-	const struct cpumask *mask = p->cpus_ptr;
+	const struct cpumask *mask = &p->cpus_mask;
 	u32 allowed = p->nr_cpus_allowed;
 	u64 hash;
 	u32 i;
@@ -87,18 +93,23 @@ __noinline u32 join_pool(struct task_struct *p __arg_trusted)
 	if (allowed == 1)
 		return OVB_MAX_CPUS + bpf_cpumask_first(mask);
 	hash = hash_of(mask);
+	if (!hash)
+		return 0;
 	bpf_for (i, 1, OVB_MAX_POOLS) {
 		struct pool_ctx *entry = pool_at(i);
 
 		if (entry->hash != hash || !entry->users)
 			continue;
-		__sync_fetch_and_add(&entry->users, 1);
-		return i;
+		/* It may be becoming another set's. */
+		if (!(__sync_fetch_and_add(&entry->users, 1) & OPENING) && entry->hash == hash)
+			return i;
+		__sync_fetch_and_sub(&entry->users, 1);
 	}
 	bpf_for (i, 1, OVB_MAX_POOLS) {
-		if (__sync_val_compare_and_swap(&pool_at(i)->users, 0, 1))
+		if (__sync_val_compare_and_swap(&pool_at(i)->users, 0, OPENING))
 			continue;
 		open_pool(i, hash, mask);
+		__sync_fetch_and_sub(&pool_at(i)->users, OPENING - 1);
 		return i;
 	}
 	return 0;

@@ -7,7 +7,10 @@
  *   kvm_eoi, kvm_pv_eoi       the receiver has ended one, by register, or in its own memory, which
  *                             KVM sees at the next exit
  *
- * What is delivered without an exit is not seen.
+ * What is delivered or ended without an exit is not seen. Where ends are not (APICv, AVIC), local
+ * APICs are read: a receiver's at ticks and when it leaves its CPU, and those of one waiting
+ * sender's receivers when a sibling spins. Whoever has nothing pending and nothing in service has
+ * answered.
  */
 #ifndef OVERBOOK_RELATE_BPF_H
 #define OVERBOOK_RELATE_BPF_H
@@ -98,6 +101,8 @@ int BPF_PROG(ipi_incomplete, u32 vcpu, u32 icrh, u32 icrl, u32 id, u32 index)
 
 /* Answer at most so many senders of each 64 at the end of an interrupt; the rest at the next. */
 #define SENDERS 4
+/* Where ends are not seen, so many receivers of each 32 are looked at at a sibling's spin. */
+#define RECEIVERS 2
 
 /* A receiver has ended an interrupt: a sender waits no more, if this was the last. */
 __noinline int answer(u32 vm, u32 sender, u32 receiver)
@@ -130,26 +135,16 @@ __noinline int answer(u32 vm, u32 sender, u32 receiver)
 	return 0;
 }
 
-/* The running vCPU has ended an interrupt. */
-__noinline int interrupt_ended(void)
+/* A vCPU has no interrupt to take any more: those who have sent it one are answered. */
+__noinline int answer_all(struct task_ctx *taskc __arg_nonnull)
 {
-	struct task_struct *p = bpf_get_current_task_btf();
-	struct task_ctx *taskc = task_ctx(p);
-	struct ovb_vm_stats *stats;
-	struct vcpu_ctx *self;
-	struct vm_ctx *vmc;
+	struct vcpu_ctx *self = own_vcpu_ctx(taskc);
+	struct vm_ctx *vmc = vm_ctx(taskc->vm);
 	u32 i, j;
 
-	if (!taskc || !taskc->vcpu || !relations)
-		return 0;
-	self = own_vcpu_ctx(taskc);
-	vmc = vm_ctx(taskc->vm);
-	if (!self || !vmc)
+	if (!self || !vmc || !taskc->vcpu)
 		return 0;
 	mark(&siblings_of(vmc, taskc->vcpu - 1)->interrupted, taskc->vcpu - 1, false);
-	stats = vm_stats(taskc->vm);
-	if (stats)
-		stats->eois++;
 	for (i = 0; i < MASK_WORDS; i++) {
 		u64 from = self->from[i];
 
@@ -161,6 +156,78 @@ __noinline int interrupt_ended(void)
 			mark(&self->from[i], sender, false);
 			answer(taskc->vm, sender, taskc->vcpu - 1);
 			from &= from - 1;
+		}
+	}
+	return 0;
+}
+
+/* The running vCPU has ended an interrupt. */
+__noinline int interrupt_ended(void)
+{
+	struct task_ctx *taskc = task_ctx(bpf_get_current_task_btf());
+	struct ovb_vm_stats *stats;
+
+	if (!taskc || !taskc->vcpu || !relations)
+		return 0;
+	stats = vm_stats(taskc->vm);
+	if (stats)
+		stats->eois++;
+	return answer_all(taskc);
+}
+
+/* Whether somebody waits for an answer of a vCPU, as far as is known. */
+static bool is_awaited(const struct vcpu_ctx *vcpuc)
+{
+	u64 from = 0;
+	u32 i;
+
+	for (i = 0; i < MASK_WORDS; i++)
+		from |= vcpuc->from[i];
+	return from;
+}
+
+/* Where KVM is not told of ends: looks whether a running vCPU has answered. */
+static void look_for_ends(struct task_struct *p, struct task_ctx *taskc)
+{
+	struct vcpu_ctx *self;
+
+	if (ends_seen || !relations || !taskc->vcpu)
+		return;
+	self = own_vcpu_ctx(taskc);
+	if (self && is_awaited(self) && !has_interrupt(p, true))
+		answer_all(taskc);
+}
+
+/* Where KVM is not told of ends: looks whether receivers of a queued vCPU that waits have answered.
+ */
+__noinline int look_for_answers(u32 vm)
+{
+	struct vm_ctx *vmc = vm_ctx(vm);
+	struct vcpu_ctx *vcpuc;
+	u32 sender, i, j;
+
+	if (!vmc)
+		return 0;
+	sender = next_of_tier(vmc, OVB_TIER_WAITING, bounded(vmc->next, OVB_MAX_VCPUS));
+	vcpuc = sender < OVB_MAX_VCPUS ? vcpu_ctx(vmc, sender) : NULL;
+	if (!vcpuc)
+		return 0;
+	for (i = 0; i < OVB_SENT_WORDS; i++) {
+		u32 to = vcpuc->sent.to[i];
+
+		bpf_for (j, 0, RECEIVERS) {
+			u32 receiver = i * 32 + (u32)__builtin_ctz(to);
+			struct task_struct *p;
+
+			if (!to)
+				break;
+			to &= to - 1;
+			p = bpf_task_from_pid(vmc->pids[bounded(receiver, OVB_MAX_VCPUS)]);
+			if (!p)
+				continue;
+			if (!has_interrupt(p, true))
+				answer(vm, sender, receiver);
+			bpf_task_release(p);
 		}
 	}
 	return 0;

@@ -7,6 +7,7 @@
 
 #include "prefer.bpf.h"
 #include "quota.bpf.h"
+#include "relate.bpf.h"
 #include "time.bpf.h"
 #include "vm.bpf.h"
 
@@ -41,15 +42,19 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->yielded = false;
 	cpuc->vm = taskc->vm;
 	cpuc->since = taskc->idle_class ? 0 : now;
-	if (!cpuc->inherits)
+	if (cpuc->heir != (u32)p->pid)
 		cpuc->until = now + slice_of(taskc->vm);
 	else if ((s64)(cpuc->until - now) > 0)
 		scx_bpf_task_set_slice(p, cpuc->until - now);
-	cpuc->inherits = false;
-	/* Who comes out of turn says nothing of whose turn it is, and must not be sent back. */
+	cpuc->heir = 0;
+	/* Who comes out of turn says nothing of whose turn it is, and must not be sent back: of its
+	 * tenant's turns only those count that begin from here on. */
 	if (taskc->out_of_turn) {
+		struct node_ctx *node = node_at(taskc->tenant);
+
 		taskc->out_of_turn = false;
 		cpuc->key = cpuc->level;
+		taskc->keyed_for = node ? node->time.deadline : taskc->own.deadline;
 		return;
 	}
 	goes_by_key(taskc, cpuc, cpu);
@@ -70,6 +75,7 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 		settle();
 	taskc->running_since = 0;
 	look_at(p, taskc);
+	look_for_ends(p, taskc);
 	/* A task that is preempted was at work, as far as is known. */
 	if (!taskc->yielded)
 		taskc->spun_at = 0;
@@ -85,6 +91,7 @@ void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
 	if (!taskc || !cpuc)
 		return;
 	look_at(p, taskc);
+	look_for_ends(p, taskc);
 	charge(taskc, scx_bpf_now());
 	if (cpuc->debt_ns > 0)
 		settle();

@@ -32,6 +32,8 @@ const volatile u32 cpu_llc[OVB_MAX_CPUS];
 const volatile u32 llc_cpus[OVB_MAX_LLCS];
 const volatile u32 llc_first[OVB_MAX_LLCS];
 const volatile u32 llc_node[OVB_MAX_LLCS];
+/* Those that are online, 64 at a time. When some come or go the scheduler is loaded anew. */
+const volatile u64 cpus_online[OVB_MAX_CPUS / 64];
 /* Some CPUs may be preferred to others (prefer.bpf.h); a host never asks. */
 const volatile bool may_prefer;
 /* What follows may be changed while running. */
@@ -70,6 +72,8 @@ const volatile u64 look_again_ns = 2000;
 
 /* The probes, while they are attached, see every IPI. */
 const volatile bool sends_seen;
+/* They are told of every end of an interrupt. */
+const volatile bool ends_seen;
 
 /* Virtual time starts this much before the wrap, so that every run crosses it. */
 #define VTIME_START (0ull - 1000000000ull)
@@ -133,6 +137,8 @@ struct task_ctx {
 	s64 carried;
 	/* Has no virtual time yet. */
 	bool fresh;
+	/* It is being found out whose vCPU it is. */
+	u32 discovered;
 	/* KVM is looking for somebody to yield to, and has not called us. */
 	bool spin_open;
 	/* Has just yielded: must not be kept on its CPU. */
@@ -172,8 +178,8 @@ struct cpu_ctx {
 	u32 goes_on;
 	u32 leaver;
 	u32 goes_on_with;
-	/* Whoever runs next goes on with the slice of the one before. */
-	u32 inherits;
+	/* The thread that goes on with the slice of the one before, if it runs next. */
+	u32 heir;
 	/* When the slice ends that the queues have given to the task that runs here, or to the one
 	 * that it came after. */
 	u64 until;

@@ -149,8 +149,14 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 	if (some_classes)
 		turn = ovb_age(tenant->rate, slice_of_node(node));
 
-	if (!node && taskc->fresh)
+	/* In its pool time may stand far behind the tide. */
+	if (node ? node->fresh : taskc->fresh) {
 		vtime = tenant->vtime = level - offset;
+		if (node) {
+			node->fresh = false;
+			deadline = tenant->deadline = vtime;
+		}
+	}
 	if (!node && taskc->carried)
 		vtime = tenant->vtime = level - offset + (u64)taskc->carried;
 	taskc->carried = 0;
@@ -250,14 +256,20 @@ static void change_pool(struct task_struct *p, struct task_ctx *taskc)
 {
 	u64 before = taskc->own.vtime + pool_at(taskc->pool)->offset;
 	s64 most = (s64)(OVB_LAG_TURNS * aged_slice(&taskc->own));
+	u32 pool = join_pool(p);
 
+	/* Its owner has not changed anything. */
+	if (pool == taskc->pool) {
+		leave_pool(pool);
+		return;
+	}
 	if (!taskc->tenant && !taskc->carried) {
 		taskc->carried = (s64)(before - level_of(scx_bpf_task_cpu(p)));
 		if (taskc->carried > most)
 			taskc->carried = most;
 	}
 	leave_pool(taskc->pool);
-	taskc->pool = join_pool(p);
+	taskc->pool = pool;
 }
 
 /* A task that runs by its key carries the clocks along. */

@@ -32,6 +32,8 @@ struct node_ctx {
 	u64 counted;
 	/* Runnable tasks here and active groups below, and the sum of their weights. */
 	u32 nr_active;
+	/* None of its tasks has been queued yet: where its time stands is not known. */
+	u32 fresh;
 	u64 active_weight;
 	/* Place in `vms` plus one of the VM that this is the tenant of. */
 	u32 vm;
@@ -107,6 +109,7 @@ __noinline u32 new_node(u32 parent, u32 weight)
 	node->time.deadline = tide;
 	node->time.rate = ovb_rate_of(weight);
 	node->clock = VTIME_START;
+	node->fresh = true;
 	return place;
 }
 

@@ -225,6 +225,7 @@ __noinline int settle_group(u32 vm, u32 group)
 		/* What its parts have run as tenants is settled with them. */
 		node->time.vtime = tide;
 		node->time.deadline = tide;
+		node->fresh = true;
 		return 0;
 	}
 	stand_alone(vm);
@@ -357,6 +358,7 @@ static u32 take_vm(u64 kvm, u32 pid)
 		return 0;
 	bpf_map_update_elem(&vms, &place, &blank_vm, BPF_ANY);
 	vm_classes[bounded(place, OVB_MAX_VMS)] = OVB_CLASS_NORMAL;
+	vm_homes[bounded(place, OVB_MAX_VMS)] = 0;
 	bpf_for (i, 0, nr_cpus) {
 		struct ovb_vm_stats *stats = bpf_map_lookup_percpu_elem(&vm_counts, &place, i);
 
@@ -369,14 +371,19 @@ static u32 take_vm(u64 kvm, u32 pid)
 	return place + 1;
 }
 
-/* Place of a VM plus one, with one vCPU more; 0 if it is not known. */
-static u32 known_vm(u64 kvm)
+/* Place of a VM plus one, with one vCPU more; 0 if it is not known. Of a process that has ended
+ * another may have the same `kvm` soon. */
+static u32 known_vm(u64 kvm, u32 pid)
 {
 	u32 *place = bpf_map_lookup_elem(&vm_places, &kvm), alive, tries;
 	struct vm_ctx *vmc = place ? bpf_map_lookup_elem(&vms, place) : NULL;
 
 	if (!vmc || vmc->kvm != kvm)
 		return 0;
+	if (vmc->at.pid != pid) {
+		bpf_map_delete_elem(&vm_places, &kvm);
+		return 0;
+	}
 	bpf_for (tries, 0, 8) {
 		alive = vmc->at.alive;
 		if (!alive)
@@ -390,7 +397,7 @@ static u32 known_vm(u64 kvm)
 /* Place of a VM plus one, with one vCPU too many; 0 if the table is full. */
 static u32 find_vm(u64 kvm, u32 pid)
 {
-	u32 vm = known_vm(kvm), place;
+	u32 vm = known_vm(kvm, pid), place;
 
 	if (vm)
 		return vm;
@@ -404,7 +411,7 @@ static u32 find_vm(u64 kvm, u32 pid)
 	 * memory for it. */
 	bpf_map_update_elem(&vms, &place, &blank_vm, BPF_ANY);
 	give_back(vm_in_use, OVB_MAX_VMS, place);
-	return known_vm(kvm);
+	return known_vm(kvm, pid);
 }
 
 /* A vCPU of a VM has gone, or was one too many. */
@@ -412,10 +419,13 @@ static void leave_vm(u32 vm, struct vm_ctx *vmc)
 {
 	struct node_ctx *node;
 	u64 kvm = vmc->kvm;
+	u32 *place;
 
 	if (__sync_fetch_and_sub(&vmc->at.alive, 1) != 1)
 		return;
-	bpf_map_delete_elem(&vm_places, &kvm);
+	place = bpf_map_lookup_elem(&vm_places, &kvm);
+	if (place && *place == vm - 1)
+		bpf_map_delete_elem(&vm_places, &kvm);
 	node = node_at(vmc->node);
 	if (node)
 		__sync_val_compare_and_swap(&node->vm, vm, 0);
@@ -457,23 +467,28 @@ __noinline int discover(u32 pid)
 	vcpu = vcpu_of(p);
 	if (!taskc || !vcpu || taskc->vm || (full_at && now - full_at < FULL_NS))
 		goto out;
+	/* A tick, or a sibling's spin, may come in between. */
+	if (__sync_val_compare_and_swap(&taskc->discovered, 0, 1))
+		goto out;
+	if (taskc->vm)
+		goto done;
 	vm = find_vm(kvm_of(vcpu), p->tgid);
 	vmc = vm_ctx(vm);
 	if (!vmc) {
 		full_at = now;
-		goto out;
+		goto done;
 	}
 	taskc->vm = vm;
 	id = BPF_CORE_READ(vcpu, vcpu_id);
 	if (id >= OVB_MAX_VCPUS)
-		goto out;
+		goto done;
 	taskc->vcpu_place = take_vcpu(vm, id);
 	vcpuc = own_vcpu_ctx(taskc);
 	if (!vcpuc) {
 		full_at = now;
 		taskc->vm = 0;
 		leave_vm(vm, vmc);
-		goto out;
+		goto done;
 	}
 	vcpuc->stats.pid = pid;
 	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
@@ -484,6 +499,8 @@ __noinline int discover(u32 pid)
 	weigh_vcpu(vmc, vcpuc, weight_in_vm(taskc, vmc));
 	taskc->vcpu = id + 1;
 	__sync_fetch_and_add(&generation, 1);
+done:
+	taskc->discovered = 0;
 out:
 	bpf_task_release(p);
 	return 0;
@@ -551,7 +568,8 @@ static void vcpu_gone(const struct task_struct *p, struct task_ctx *taskc)
 	/* Unless another thread runs this vCPU by now. */
 	if (vcpuc && vcpuc->stats.pid == p->pid) {
 		ovb_sent_reset(&vcpuc->sent);
-		vmc->pids[bounded(id, OVB_MAX_VCPUS)] = 0;
+		if (vmc->pids[bounded(id, OVB_MAX_VCPUS)] == (u32)p->pid)
+			vmc->pids[bounded(id, OVB_MAX_VCPUS)] = 0;
 		vcpuc->stats.alive = 0;
 		weigh_vcpu(vmc, vcpuc, 0);
 		give_back(vcpu_in_use, OVB_MAX_ALL_VCPUS, taskc->vcpu_place - 1);

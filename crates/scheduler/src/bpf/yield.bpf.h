@@ -71,6 +71,8 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	stats->asked++;
 	fromc->spin_open = false;
 	cpuc->goes_on = 0;
+	if (!ends_seen && relations)
+		look_for_answers(fromc->vm);
 	if (best_tier(vmc) < OVB_TIER_CHAINED)
 		with = stale_waiter(vmc, now);
 	if (with || best_tier(vmc) >= OVB_TIER_CHAINED) {
@@ -155,6 +157,7 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 {
 	u32 vm = cpuc->goes_on, id;
+	bool stale;
 	struct ovb_vm_stats *stats;
 	struct task_ctx *prevc;
 	struct vcpu_ctx *vcpuc;
@@ -172,6 +175,7 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 	     ovb_vtime_before(cpuc->first_key + preempt_margin_ns, key_of(prevc))))
 		return false;
 	id = cpuc->goes_on_with;
+	stale = id;
 	if (!id)
 		id = run_best(vm, true);
 	else if (!take_thread(vmc->pids[bounded(id - 1, OVB_MAX_VCPUS)], bpf_get_smp_processor_id(),
@@ -179,10 +183,12 @@ static bool go_on(struct cpu_ctx *cpuc, struct task_struct *prev)
 		id = 0;
 	if (!id)
 		return false;
-	cpuc->inherits = true;
+	cpuc->heir = vmc->pids[bounded(id - 1, OVB_MAX_VCPUS)];
 	stats = vm_stats(vm);
-	if (stats)
+	if (stats) {
 		stats->delivered++;
+		stats->picked[OVB_TIER_WAITING] += stale;
+	}
 	vcpuc = vcpu_ctx(vmc, id - 1);
 	if (vcpuc)
 		vcpuc->stats.boosts++;

@@ -69,7 +69,7 @@ pub const MUTANTS: &[Mutant] = &[
         put: "\t\t;",
         missed: Some("as many sets of CPUs as there are pools come in no trial"),
     },
-    mutant("all sets of CPUs are one", "pool.bpf.h", "\treturn hash | 1;", "\treturn 1;"),
+    mutant("all sets of CPUs are one", "pool.bpf.h", "missing ? hash | 1 : 0;", "missing ? 1 : 0;"),
     mutant(
         "a quota that nobody spends",
         "quota.bpf.h",
