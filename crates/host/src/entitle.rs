@@ -65,10 +65,12 @@ pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) ->
         let shared = vm.cpus.iter().filter(|cpu| own.cpus.contains(cpu)).count() as f64;
         let Some(then) = before.vms.get(other).filter(|_| shared > 0.0) else { continue };
         let part = shared / vm.cpus.len() as f64;
-        let ran = since(vm.run_ns, then.run_ns) * part;
-        others_use -= ran;
+        let ran = since(vm.run_ns, then.run_ns);
+        others_use -= ran * part;
         if *other != pid {
-            claims.push((vm.weight * part, ran + since(vm.queued_ns, then.queued_ns) * part));
+            // Who is throttled waits as well, for what it will not get.
+            let wants = (ran + since(vm.queued_ns, then.queued_ns)).min(vm.limit.unwrap_or(f64::MAX));
+            claims.push((vm.weight * part, wants * part));
             heaviest = heaviest.max(vm.weight * part);
         }
     }
@@ -235,6 +237,9 @@ mod tests {
         let mut limited = host(&[(4, 0..4, 0.5, 3.0)], &[0.0; 4]);
         limited.1.vms.get_mut(&0).unwrap().limit = Some(0.5);
         assert_eq!(told(&limited, 0), 0.5);
+        let mut throttled = host(&[(4, 0..4, 3.5, 0.5), (4, 0..4, 0.5, 3.5)], &[0.0; 4]);
+        throttled.1.vms.get_mut(&1).unwrap().limit = Some(0.5);
+        assert_eq!((told(&throttled, 0), told(&throttled, 1)), (3.5, 0.5), "a limit binds what others leave");
         let mut heavy = host(&[(4, 0..4, 3.0, 1.0), (4, 0..4, 1.0, 3.0)], &[0.0; 4]);
         heavy.1.vms.get_mut(&0).unwrap().weight = 3.0;
         assert_eq!((told(&heavy, 0), told(&heavy, 1)), (3.0, 1.0));

@@ -71,11 +71,11 @@ pub fn service_options(arguments: &[OsString]) -> Option<String> {
     }
 }
 
+/// The command, if it has defaults, and where it stands. No option that stands before it has a value of its own.
 fn command_of(arguments: &[OsString]) -> Option<(usize, &'static str)> {
-    let words = arguments.iter().enumerate().skip(1);
-    let mut known =
-        words.filter_map(|(place, word)| Some((place, *COMMANDS.iter().find(|c| word.as_os_str() == **c)?)));
-    known.next()
+    let mut words = arguments.iter().enumerate().skip(1);
+    let (place, word) = words.find(|(_, word)| !word.as_encoded_bytes().starts_with(b"-"))?;
+    Some((place, *COMMANDS.iter().find(|c| word.as_os_str() == **c)?))
 }
 
 /// A line, and what is wrong there.
@@ -173,6 +173,19 @@ mod tests {
 
     fn of(text: &str, command: &str) -> Result<Vec<String>, Mistake> {
         options(text, command, Cli::command())
+    }
+
+    #[test]
+    fn only_the_command_itself_has_defaults() {
+        let of = |line: &str| {
+            let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+            command_of(&words)
+        };
+        assert_eq!(of("overbook host"), Some((1, "host")));
+        assert_eq!(of("overbook -v guest --low=1"), Some((2, "guest")));
+        assert_eq!(of("overbook lab guest"), None);
+        assert_eq!(of("overbook tunnel run x.toml --variant host"), None);
+        assert_eq!(of("overbook --version"), None);
     }
 
     #[test]
