@@ -45,10 +45,18 @@ impl Changed {
     pub fn restore(&mut self) {
         self.restore_cpus();
         self.kthreads.restore();
-        if self.enabled {
+        if self.enabled && !self.is_needed() {
             // Fails if somebody below has come to need it.
             let _ = fs::write(self.root.join(CONTROL), "-cpuset");
         }
+    }
+
+    /// Whether a cgroup has CPUs of its own: others have said so since cpusets were enabled.
+    fn is_needed(&self) -> bool {
+        let all = topology::possible();
+        let groups = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let lists = groups.filter_map(|group| fs::read_to_string(group.path().join(CPUS)).ok());
+        lists.into_iter().any(|list| !list.trim().is_empty() && !same(&list, &all))
     }
 
     /// Cgroups that are gone need nothing.
@@ -380,6 +388,24 @@ mod tests {
             assert_eq!(fs::read_to_string(dir.path().join(name).join(CPUS)).unwrap(), before);
         }
         assert_eq!(cpusets.undo().unwrap().before.len(), 0);
+    }
+
+    #[test]
+    fn cpusets_that_others_need_stay_enabled() {
+        let dir = tree(&[("a.slice", "", "member"), ("b.slice", "", "member")]);
+        let control = dir.path().join(CONTROL);
+        fs::write(&control, "cpu\n").unwrap();
+        let mut cpusets = Cpusets::new(dir.path(), Path::new("")).unwrap();
+        prefer(&mut cpusets, "0-3");
+        fs::write(dir.path().join("b.slice").join(CPUS), "1\n").unwrap();
+        cpusets.leave();
+        assert_eq!(fs::read_to_string(&control).unwrap(), "+cpuset");
+        let mut cpusets = Cpusets::new(dir.path(), Path::new("")).unwrap();
+        fs::write(&control, "cpu\n").unwrap();
+        fs::write(dir.path().join("b.slice").join(CPUS), "\n").unwrap();
+        prefer(&mut cpusets, "0-3");
+        cpusets.leave();
+        assert_eq!(fs::read_to_string(&control).unwrap(), "-cpuset");
     }
 
     #[test]

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Puts back what `overbook guest` has changed outside the scheduler, however it ends. The kernel takes tasks back by
-//! itself; nobody does that for cpusets, irqbalance, interrupts and the published list. So a small process of its own
-//! waits at the end of a pipe: it is told what would have to be undone, and undoes it when the pipe closes, be it by
-//! SIGKILL. Whoever kills both (`systemctl kill`, the OOM killer of a cgroup) leaves the same in [`FILE`], and
+//! itself; nobody does that for cpusets, kernel threads, irqbalance, interrupts and the published list. So a small process
+//! of its own waits at the end of a pipe: it is told what would have to be undone, and undoes it when the pipe closes, be
+//! it by SIGKILL. Whoever kills both (`systemctl kill`, the OOM killer of a cgroup) leaves the same in [`FILE`], and
 //! `overbook guest --clean-up`, which the service calls at its end, or the next start undo it.
 
 use crate::cpusets::Changed;
@@ -32,7 +32,7 @@ pub struct Undo {
     pub irqbalance: Option<(String, Cpus)>,
     /// Interrupts that were moved.
     pub steering: Option<Steering>,
-    /// Cpusets that were narrowed.
+    /// Cpusets that were narrowed, and kernel threads that were moved.
     #[serde(default)]
     pub cpusets: Option<Changed>,
 }
@@ -109,7 +109,12 @@ impl Keeper {
 impl Drop for Keeper {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
-        let _ = self.child.wait();
+        // If somebody has killed it, its work is ours.
+        if !self.child.wait().is_ok_and(|status| status.success())
+            && let Err(why) = clean_up()
+        {
+            log::warn!("{why:#}");
+        }
     }
 }
 
@@ -125,13 +130,31 @@ pub fn serve() -> Result<()> {
         // SAFETY: ignoring a signal runs no code of ours.
         unsafe { libc::signal(signal, libc::SIG_IGN) };
     }
-    let mut undo: Option<Undo> = None;
-    for line in std::io::stdin().lock().lines() {
-        undo = Some(serde_json::from_str(&line?)?);
-    }
     // Whoever never had an employer has nothing to undo, not even what another has written down.
-    if let Some(undo) = undo {
+    if let Some(undo) = last(std::io::stdin().lock()) {
         undo.run();
     }
     Ok(())
+}
+
+/// What was said last, whole: the employer may have been killed in the middle of a line, before it did what that says.
+fn last(from: impl BufRead) -> Option<Undo> {
+    let lines = from.lines().map_while(Result::ok);
+    lines.filter_map(|line| serde_json::from_str(&line).ok()).last()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_that_was_cut_says_nothing() {
+        let line = |banned: usize| {
+            let undo = Undo { irqbalance: Some(("x".into(), Cpus::from([banned]))), ..Undo::default() };
+            serde_json::to_string(&undo).unwrap()
+        };
+        let text = format!("{}\n{}\n{}", line(1), line(2), &line(3)[..20]);
+        assert_eq!(last(text.as_bytes()).map(|undo| serde_json::to_string(&undo).unwrap()), Some(line(2)));
+        assert_eq!(last("".as_bytes()), None);
+    }
 }

@@ -127,8 +127,8 @@ impl KernelThreads {
     pub fn follow(&mut self, moved: &mut Moved) {
         for thread in std::mem::take(&mut self.due) {
             let Some(affinity) = moved.0.get_mut(&thread) else { continue };
-            // It may have ended, or have lost its freedom.
-            let next = affinity.given.pop().filter(|next| bind(thread, next));
+            // It may have ended, and its ID be another's, or have lost its freedom.
+            let next = affinity.given.pop().filter(|next| is_movable(thread) && bind(thread, next));
             match next {
                 Some(next) => affinity.given = vec![next],
                 None => drop(self.known.insert(thread, false)),

@@ -16,7 +16,7 @@ use overbook_cli::Bare;
 use overbook_cli::output::Stdout;
 use overbook_scheduler::backoff::Backoff;
 use overbook_scheduler::session::{Order, Orders};
-use overbook_scheduler::{client, preflight, replace};
+use overbook_scheduler::{anew, client, preflight, replace};
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -117,6 +117,11 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
                 writeln!(Stdout, "{}", serde_json::to_string(&guest.stats)?)?;
             }
             return end.report();
+        }
+        if anew::is_due() {
+            // What was changed is put back, and whoever begins next may do so at once.
+            drop((first.take(), lock.take()));
+            return Err(anew::begin());
         }
         guest.machine_changed()?;
     }

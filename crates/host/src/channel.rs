@@ -4,13 +4,14 @@
 //! nothing is ever read from it, so a host believes nothing that a guest says.
 
 use anyhow::{Context, Result};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
 use overbook_scheduler::told::Told;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{ErrorKind, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
@@ -25,6 +26,8 @@ const MOST_OF_ONE: usize = 4;
 pub struct Channel {
     listener: UnixListener,
     path: PathBuf,
+    /// The file's own number: another one's may have its name by the time that it goes.
+    inode: u64,
     /// Ports by the process of their VM.
     ports: BTreeMap<u32, Vec<UnixStream>>,
 }
@@ -44,7 +47,12 @@ impl Channel {
         listener.set_nonblocking(true)?;
         // QEMU runs as a user of its own. Anybody may connect, and hears nothing unless it is a VM.
         fs::set_permissions(path, fs::Permissions::from_mode(0o666))?;
-        Ok(Channel { listener, path: path.into(), ports: BTreeMap::new() })
+        // By default a process may have open fewer files than there may be ports.
+        if let Ok((_, most)) = getrlimit(Resource::RLIMIT_NOFILE) {
+            let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
+        }
+        let inode = fs::metadata(path)?.ino();
+        Ok(Channel { listener, path: path.into(), inode, ports: BTreeMap::new() })
     }
 
     /// Takes those who have connected since the last call.
@@ -78,6 +86,14 @@ impl Channel {
         Ok(())
     }
 
+    /// Forgets those that have gone, as VMs do that end.
+    pub fn forget_closed(&mut self) {
+        self.ports.retain(|_, ports| {
+            ports.retain(|port| !is_closed(port));
+            !ports.is_empty()
+        });
+    }
+
     /// Processes that are connected.
     pub fn processes(&self) -> impl Iterator<Item = u32> + '_ {
         self.ports.keys().copied()
@@ -86,7 +102,9 @@ impl Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        let _ = fs::remove_file(&self.path);
+        if fs::metadata(&self.path).is_ok_and(|file| file.ino() == self.inode) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 
@@ -136,11 +154,15 @@ mod tests {
         let others: Vec<UnixStream> = (0..9).map(|_| UnixStream::connect(&path).unwrap()).collect();
         channel.accept();
         assert_eq!(channel.ports[&own].len(), MOST_OF_ONE);
+        channel.forget_closed();
+        assert_eq!(channel.processes().count(), 1);
         drop((port, lines, others));
-        channel.tell(own, &told).unwrap();
-        channel.tell(own, &told).unwrap();
-        assert_eq!(channel.processes().count(), 0);
+        channel.forget_closed();
+        assert_eq!(channel.processes().count(), 0, "nobody tells a VM that has ended anything");
+        let next = Channel::open(&path).unwrap();
         drop(channel);
+        assert!(path.exists(), "it is another one's by now");
+        drop(next);
         assert!(!path.exists());
         fs::remove_dir_all(dir).unwrap();
     }

@@ -146,6 +146,7 @@ impl Teller {
         if self.last.as_ref().is_some_and(|(then, _)| at - *then < self.period) {
             return Ok(());
         }
+        self.channel.forget_closed();
         let listeners: Vec<u32> = self.channel.processes().collect();
         self.memories.retain(|pid, _| listeners.contains(pid));
         if listeners.is_empty() {

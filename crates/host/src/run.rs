@@ -11,7 +11,7 @@ use overbook_cli::output::Stdout;
 use overbook_scheduler::backoff::Backoff;
 use overbook_scheduler::session::{self, Order, Orders, POLL, Session};
 use overbook_scheduler::stats::HostStats;
-use overbook_scheduler::{Mode, Scheduler, client, ending, faults, preflight, replace};
+use overbook_scheduler::{Mode, Scheduler, anew, client, ending, faults, preflight, replace};
 use std::io::Write;
 use std::mem::MaybeUninit;
 use std::path::Path;
@@ -69,6 +69,11 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             log::info!("CPUs came or went: loading again");
             backoff.wait(&stop);
             // It may have been asked to end while it waited.
+            if !stop() && anew::is_due() {
+                // Another one has the socket by then.
+                drop(classes);
+                return Err(anew::begin());
+            }
             if !stop() {
                 continue;
             }

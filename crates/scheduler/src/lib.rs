@@ -15,6 +15,7 @@
 // These panic where nobody reads, or the disk is full: see overbook_cli::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod anew;
 pub mod backoff;
 pub mod client;
 pub mod costs;
