@@ -46,8 +46,8 @@ pub struct Level {
     pub members: u64,
 }
 
-/// What a tenant weighs among all that is active once it is active itself, by its levels upwards: what its group weighs,
-/// by its part of all that is active there. The scheduler's own rate (`tree.bpf.h`) says the same of a tenant that runs;
+/// What a tenant would weigh among all if it were active: its group's weight, times its part of what is active there, and so
+/// on upwards. The scheduler's own rate (`tree.bpf.h`) says the same of a tenant that runs;
 /// that of one that sleeps is as old as its sleep.
 ///
 /// In units of the scheduler, 1024 for nice 0; also that of a tenant without levels.

@@ -432,7 +432,18 @@ fn migration_off_and_on() -> Option<String> {
     off(&measured(&mut world, 20 * SECOND, 24 * SECOND), "b")
 }
 
-const FINDINGS: [Finding; 28] = [
+/// Ordinary tasks beside VMs of one group share its time with them.
+fn tasks_beside_vms() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let group = Some(world.group(0, 100));
+    for name in ["a", "b"] {
+        world.vm(VmSpec { group, ..VmSpec::new(name, 4, Pattern::Compute) });
+    }
+    hogs(&mut world, 1, "hog", None, group);
+    off(&measured(&mut world, SECOND, 4 * SECOND), "hog")
+}
+
+const FINDINGS: [Finding; 29] = [
     ("A1 two clocks in one queue", false, a1),
     ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, a2),
@@ -460,6 +471,7 @@ const FINDINGS: [Finding; 28] = [
     ("a quota on a CPU that is not preferred", false, a_quota_outside),
     ("APICv", false, apicv),
     ("a group that begins in a pool that lags", false, newcomer),
+    ("ordinary tasks beside VMs of their group", false, tasks_beside_vms),
     ("migration disabled and enabled in a pool that lags", false, migration_off_and_on),
 ];
 

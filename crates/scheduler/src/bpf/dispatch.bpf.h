@@ -11,8 +11,8 @@
 #include "wake.bpf.h"
 
 /* So many tasks at the head of a queue get new keys at a look at it, from their tenants' new
- * deadlines. One that has an old key afterwards may go first by that, and its tenant pays for it.
- */
+ * deadlines. Whoever still has an old key then may run too early; its tenant is charged all the
+ * same. */
 #define REKEYED 16
 
 /* Finds the new key of a queued task whose tenant's turn has ended since; false if it keeps its

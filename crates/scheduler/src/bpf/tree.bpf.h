@@ -35,6 +35,8 @@ struct node_ctx {
 	/* None of its tasks has been queued yet: where its time stands is not known. */
 	u32 fresh;
 	u64 active_weight;
+	/* The groups' part of that. */
+	u64 below_weight;
 	/* Place in `vms` plus one of the VM that this is the tenant of. */
 	u32 vm;
 	/* Its cpu.max, and whether that is used up. */
@@ -146,18 +148,22 @@ __noinline int recount_above(u32 place)
 		was = __sync_lock_test_and_set(&node->counted, is);
 		if (was >> 32 == is >> 32) {
 			up = node_at(is >> 32);
-			if (up && was != is)
+			if (up && was != is) {
 				__sync_fetch_and_add(&up->active_weight, is - was);
+				__sync_fetch_and_add(&up->below_weight, is - was);
+			}
 		} else {
 			up = node_at(was >> 32);
 			if (up) {
 				__sync_fetch_and_sub(&up->active_weight, (u32)was);
+				__sync_fetch_and_sub(&up->below_weight, (u32)was);
 				if (__sync_fetch_and_sub(&up->nr_active, 1) == 1)
 					behind = was >> 32;
 			}
 			up = node_at(is >> 32);
 			if (up) {
 				__sync_fetch_and_add(&up->active_weight, (u32)is);
+				__sync_fetch_and_add(&up->below_weight, (u32)is);
 				if (!__sync_fetch_and_add(&up->nr_active, 1))
 					ahead = is >> 32;
 			}
@@ -209,17 +215,28 @@ __noinline int count_in(struct task_ctx *taskc __arg_nonnull, u32 place, u32 wei
 	return 0;
 }
 
-/* Finds the rate of a tenant that is a node. */
+/* A sum of weights in 32 bits. */
+static u32 weight_of(u64 sum)
+{
+	return sum > 0xffffffff ? 0xffffffff : (u32)sum;
+}
+
+/* Finds the rate of a tenant that is a node. Of a group that has tenants below, VMs that share it
+ * or groups, the tenant is the tasks that are left: they weigh there what they weigh together. */
 __noinline int reweigh(u32 place)
 {
 	struct node_ctx *tenant = node_at(place), *node = tenant;
 	/* Two CPUs that do this at once may leave the rate of one and the word of the other, but
 	 * not for longer than 17 ms. */
-	u64 rate = 0, inputs = scx_bpf_now() >> 24;
+	u64 rate = 0, inputs = scx_bpf_now() >> 24, active, below;
 	u32 level;
 
 	if (!tenant)
 		return 0;
+	active = tenant->active_weight;
+	below = tenant->vm ? 0 : tenant->below_weight;
+	if (below)
+		inputs = ovb_rate_inputs(inputs, active, weight_of(active - below));
 	bpf_for (level, 0, MAX_DEPTH) {
 		struct node_ctx *up = node_at(node->parent);
 
@@ -232,17 +249,17 @@ __noinline int reweigh(u32 place)
 		return 0;
 	tenant->inputs = inputs;
 	node = tenant;
+	if (below && active > below)
+		rate = ovb_rate_ratio(weight_of(active), weight_of(active - below));
 	/* The shares first: the node just below the root has the last word. */
 	bpf_for (level, 0, MAX_DEPTH) {
 		struct node_ctx *up = node_at(node->parent);
-		u64 total;
+		u32 total;
 
 		if (!up)
 			break;
-		total = up->active_weight;
+		total = weight_of(up->active_weight);
 		if (total > node->weight) {
-			if (total > 0xffffffff)
-				total = 0xffffffff;
 			rate = rate ? ovb_rate_times(rate, total, node->weight)
 				    : ovb_rate_ratio(total, node->weight);
 		}
