@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Answers Prometheus: what is seen of VMs, whoever schedules them, and what a scheduler of ours has counted.
 
+use crate::gone::Gone;
 use crate::metrics::Counted;
 use crate::scrape::{self, Answer};
 use crate::seen;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, VcpuCounters};
 use anyhow::Result;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
@@ -31,6 +33,8 @@ pub enum Subject {
 pub struct Served {
     /// The VMs, from outside.
     pub seen: Option<Snapshot>,
+    /// What those of their vCPUs did that have gone, by process.
+    pub gone: BTreeMap<i32, VcpuCounters>,
     /// What a scheduler has counted.
     pub counted: Option<Counted>,
 }
@@ -40,10 +44,13 @@ impl Served {
     ///
     /// # Errors
     /// No scheduler runs where the metrics are about one.
-    pub fn now(subject: Subject) -> Result<Served> {
+    pub fn now(subject: Subject, gone: &mut Gone) -> Result<Served> {
         Ok(match subject {
-            Subject::Host => Served { seen: Some(Snapshot::from_outside()), counted: Counted::ask().ok() },
-            Subject::Guest => Served { seen: None, counted: Some(Counted::ask()?) },
+            Subject::Host => {
+                let seen = Snapshot::from_outside();
+                Served { gone: gone.of(&seen), seen: Some(seen), counted: Counted::ask().ok() }
+            }
+            Subject::Guest => Served { counted: Some(Counted::ask()?), ..Served::default() },
         })
     }
 
@@ -63,7 +70,7 @@ impl Served {
 impl Collector for Served {
     fn encode(&self, mut to: DescriptorEncoder) -> fmt::Result {
         if let Some(seen) = &self.seen {
-            seen::encode(seen, &mut to)?;
+            seen::encode(seen, &self.gone, &mut to)?;
         }
         match &self.counted {
             Some(counted) => counted.encode(self.seen.as_ref(), &mut to),
@@ -73,17 +80,19 @@ impl Collector for Served {
 }
 
 /// The last answer, for those who ask again soon.
+#[derive(Default)]
 struct Recent {
     answer: Option<(Instant, Result<String, String>)>,
+    gone: Gone,
 }
 
 impl Recent {
     /// The last answer if it is fresh, else what `ask` says.
-    fn get(&mut self, now: Instant, ask: impl FnOnce() -> Result<String>) -> Result<String, String> {
+    fn get(&mut self, now: Instant, ask: impl FnOnce(&mut Gone) -> Result<String>) -> Result<String, String> {
         match &self.answer {
             Some((then, answer)) if now.saturating_duration_since(*then) < FRESH => answer.clone(),
             _ => {
-                let answer = ask().map_err(|e| format!("{e:#}\n"));
+                let answer = ask(&mut self.gone).map_err(|e| format!("{e:#}\n"));
                 self.answer = Some((now, answer.clone()));
                 answer
             }
@@ -96,7 +105,7 @@ impl Recent {
 /// # Errors
 /// The address cannot be listened at.
 pub fn serve(address: SocketAddr, subject: Subject) -> Result<SocketAddr> {
-    let recent = Mutex::new(Recent { answer: None });
+    let recent = Mutex::new(Recent::default());
     scrape::serve(address, scrape::LIMITS, move |path| answer(path, subject, &recent))
 }
 
@@ -106,7 +115,7 @@ fn answer(path: &str, subject: Subject, recent: &Mutex<Recent>) -> Answer {
     }
     // Whoever asks meanwhile waits for this answer, and has it too.
     let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
-    match recent.get(Instant::now(), || Served::now(subject)?.text()) {
+    match recent.get(Instant::now(), |gone| Served::now(subject, gone)?.text()) {
         Ok(text) => {
             Answer { status: 200, kind: "application/openmetrics-text; version=1.0.0; charset=utf-8", text }
         }
@@ -121,7 +130,7 @@ mod tests {
 
     #[test]
     fn other_paths_ask_nobody() {
-        let recent = Mutex::new(Recent { answer: None });
+        let recent = Mutex::new(Recent::default());
         assert_eq!(answer("/", Subject::Host, &recent).status, 404);
         assert!(recent.lock().unwrap().answer.is_none());
         // What was counted a moment ago is what everybody gets.
@@ -133,9 +142,9 @@ mod tests {
 
     #[test]
     fn the_scheduler_is_asked_once_a_second_at_most() {
-        let (start, mut recent, mut asked) = (Instant::now(), Recent { answer: None }, 0);
+        let (start, mut recent, mut asked) = (Instant::now(), Recent::default(), 0);
         let mut get = |ms: u64, answer: Result<String>| {
-            let answer = recent.get(start + Duration::from_millis(ms), || {
+            let answer = recent.get(start + Duration::from_millis(ms), |_| {
                 asked += 1;
                 answer
             });

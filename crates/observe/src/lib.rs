@@ -16,6 +16,7 @@
 
 pub mod exporter;
 pub mod far;
+pub mod gone;
 pub mod metrics;
 pub mod ready;
 pub mod recording;

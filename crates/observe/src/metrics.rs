@@ -77,11 +77,11 @@ const HOST: [Column<HostStats>; 10] = [
 
 const VM: [Column<VmStats>; 6] = [
     ("overbook_vm_yields_asked", "directed yields that KVM asked for", |s| s.asked),
-    ("overbook_vm_yields_delivered", "directed yields after which the CPU went on with a sibling", |s| {
-        s.delivered
-    }),
+    ("overbook_vm_yields_delivered", "spins after which the CPU went on with a sibling", |s| s.delivered),
     ("overbook_vm_spins_unheard", "spins for which KVM found nobody to yield to", |s| s.unheard),
-    ("overbook_vm_spins_gave_up", "spinners that gave up their CPU to other tenants", |s| s.gave_up),
+    ("overbook_vm_spins_gave_up", "directed yields after which the CPU went to whoever was next", |s| {
+        s.gave_up
+    }),
     ("overbook_vm_ipis", "IPIs between vCPUs that were seen", |s| s.ipis),
     ("overbook_vm_eois", "ends of interrupts that were seen", |s| s.eois),
 ];
@@ -168,9 +168,11 @@ fn host(stats: &HostStats, seen: Option<&Snapshot>, to: &mut DescriptorEncoder) 
         let family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
         ConstCounter::new(of(stats)).encode(family)?;
     }
-    // Of one that has just gone, or come, the scheduler knows a name.
+    // One that has ended has no name that stays: its process may be another one's by now. Of one that has just come the
+    // scheduler knows a name.
+    let alive = stats.vms.iter().filter(|(_, vm)| vm.alive != 0);
     let named: Vec<(u32, &VmStats, Identity)> =
-        stats.vms.iter().map(|(pid, vm)| (*pid, vm, who(*pid, vm, seen))).collect();
+        alive.map(|(pid, vm)| (*pid, vm, who(*pid, vm, seen))).collect();
     let vms: Vec<(Labels, &VmStats)> =
         named.iter().map(|(pid, vm, who)| (Labels::of((*pid).into(), who), *vm)).collect();
     for (name, help, of) in VM {
@@ -192,7 +194,7 @@ fn host(stats: &HostStats, seen: Option<&Snapshot>, to: &mut DescriptorEncoder) 
     }
     let (name, help) = VM_CLASS;
     let mut family = to.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, vm) in vms.iter().filter(|(_, vm)| vm.alive != 0 && !vm.class.is_empty()) {
+    for (labels, vm) in vms.iter().filter(|(_, vm)| !vm.class.is_empty()) {
         ConstGauge::new(1u64).encode(family.encode_family(&labels.part("class", &vm.class))?)?;
     }
     for ((name, help, of), unit, divisor) in &CLASS {
@@ -265,7 +267,7 @@ mod tests {
 
     /// A host with a VM whose name needs escaping.
     fn host_stats() -> HostStats {
-        let tiers = BTreeMap::from([("receiver".to_string(), TierStats { picked: 2 })]);
+        let tiers = BTreeMap::from([("interrupt".to_string(), TierStats { picked: 2 })]);
         let vm = VmStats {
             name: "web \"1\"\\".into(),
             class: "latency".into(),
@@ -305,8 +307,12 @@ mod tests {
         let guest =
             GuestStats { governor: "step".into(), steal: 1250, nr_online: 4, ..GuestStats::default() };
         [
-            Served { seen: Some(seen()), counted: Some(Counted::Host(Box::new(host_stats()))) },
-            Served { seen: None, counted: Some(Counted::Guest(Box::new(guest))) },
+            Served {
+                seen: Some(seen()),
+                counted: Some(Counted::Host(Box::new(host_stats()))),
+                ..Served::default()
+            },
+            Served { counted: Some(Counted::Guest(Box::new(guest))), ..Served::default() },
         ]
     }
 
@@ -337,7 +343,7 @@ mod tests {
     #[test]
     fn ready_time_needs_no_scheduler() {
         let eevdf = Snapshot { scheduler: "EEVDF".into(), loads: None, ..seen() };
-        let text = Served { seen: Some(eevdf), counted: None }.text().unwrap();
+        let text = Served { seen: Some(eevdf), ..Served::default() }.text().unwrap();
         assert!(
             text.contains("overbook_scheduler_loaded 0\n") && text.contains("{name=\"EEVDF\"} 1\n"),
             "{text}"
@@ -352,7 +358,7 @@ mod tests {
     #[test]
     fn a_vm_that_has_gone_keeps_its_name() {
         let counted = Some(Counted::Host(Box::new(host_stats())));
-        let text = Served { seen: Some(Snapshot::default()), counted }.text().unwrap();
+        let text = Served { seen: Some(Snapshot::default()), counted, ..Served::default() }.text().unwrap();
         assert!(
             text.contains("overbook_vm_spin_seconds_total{vm=\"web \\\"1\\\"\\\\\",namespace=\"\""),
             "{text}"

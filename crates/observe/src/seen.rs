@@ -9,6 +9,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Unit;
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Counters in ns, shown in seconds: of a VM the sum over its vCPUs.
@@ -61,11 +62,16 @@ impl<'a> Labels<'a> {
     }
 }
 
-/// Writes all that a snapshot tells, but what probes count.
+/// Writes all that a snapshot tells, but what probes count. `gone` has what vCPUs did that are not there any more, by the
+/// process of their VM ([`crate::gone`]).
 ///
 /// # Errors
 /// None that was ever seen.
-pub fn encode(seen: &Snapshot, to: &mut DescriptorEncoder) -> fmt::Result {
+pub fn encode(
+    seen: &Snapshot,
+    gone: &BTreeMap<i32, VcpuCounters>,
+    to: &mut DescriptorEncoder,
+) -> fmt::Result {
     gauge(to, "overbook_cpus", "online CPUs", seen.cpus.into())?;
     let ours = seen.scheduler.starts_with("overbook");
     gauge(to, "overbook_scheduler_loaded", "1 while a scheduler of ours is loaded, else 0", ours.into())?;
@@ -76,22 +82,26 @@ pub fn encode(seen: &Snapshot, to: &mut DescriptorEncoder) -> fmt::Result {
         let family = to.encode_descriptor("overbook_scheduler_loads", help, None, MetricType::Counter)?;
         ConstCounter::new(loads).encode(family)?;
     }
-    let vms: Vec<(Labels, &VmCounters)> =
-        seen.vms.iter().map(|(pid, vm)| (Labels::of((*pid).into(), &vm.who), vm)).collect();
+    let none = VcpuCounters::default();
+    let vms: Vec<(Labels, &VmCounters, &VcpuCounters)> = seen
+        .vms
+        .iter()
+        .map(|(pid, vm)| (Labels::of((*pid).into(), &vm.who), vm, gone.get(pid).unwrap_or(&none)))
+        .collect();
     let mut family = to.encode_descriptor("overbook_vm_vcpus", "vCPUs", None, MetricType::Gauge)?;
-    for (labels, vm) in &vms {
+    for (labels, vm, _) in &vms {
         ConstGauge::new(vm.vcpus.len() as u64).encode(family.encode_family(&labels.vm())?)?;
     }
     for (name, help, of) in OF_VM {
         let mut family = to.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
-        for (labels, vm) in &vms {
-            let ns: u64 = vm.vcpus.values().map(of).sum();
+        for (labels, vm, gone) in &vms {
+            let ns = vm.vcpus.values().map(of).sum::<u64>() + of(gone);
             ConstCounter::new(ns as f64 / 1e9).encode(family.encode_family(&labels.vm())?)?;
         }
     }
     for (name, help, of) in OF_VCPU {
         let mut family = to.encode_descriptor(name, help, Some(&Unit::Seconds), MetricType::Counter)?;
-        for (labels, vm) in &vms {
+        for (labels, vm, _) in &vms {
             for (id, vcpu) in &vm.vcpus {
                 let id = id.to_string();
                 let counter = ConstCounter::new(of(vcpu) as f64 / 1e9);

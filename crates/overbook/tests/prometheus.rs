@@ -168,8 +168,13 @@ fn prometheus_scrapes_and_every_query_finds_something() {
     // It was made before there were classes.
     stats.classes.insert("normal".into(), ClassStats { vms: 3, ..ClassStats::default() });
     let counted = Some(Counted::Host(Box::new(stats)));
-    let host = serve(Served { seen: Some(overbook_observe::Snapshot { loads: Some(1), ..last }), counted });
-    let guest = serve(Served { seen: None, counted: Some(Counted::Guest(Box::<GuestStats>::default())) });
+    let host = serve(Served {
+        seen: Some(overbook_observe::Snapshot { loads: Some(1), ..last }),
+        counted,
+        ..Served::default()
+    });
+    let guest =
+        serve(Served { counted: Some(Counted::Guest(Box::<GuestStats>::default())), ..Served::default() });
     let (_exporter, address) = exporter();
     let dir = TempDir::new().unwrap();
     let targets = [("host", host.to_string()), ("guest", guest.to_string()), ("overbook", address)];
