@@ -232,7 +232,7 @@ impl Enforcer for Cpusets {
         }
         for (name, cpus) in std::mem::take(&mut self.due) {
             match fs::write(root.join(&name).join(CPUS), &cpus) {
-                // It has become a partition, or has deadline tasks that need more. It may also have gone meanwhile.
+                // It has become a partition. It may also have gone meanwhile.
                 Err(why) if root.join(&name).exists() => {
                     // What stood there still does, and is ours if it was.
                     let written = self.changed.written.get_mut(&name);

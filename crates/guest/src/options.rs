@@ -49,7 +49,7 @@ pub struct Options {
     /// Take over from an `overbook guest` that runs: it leaves when this one is ready
     #[arg(long)]
     pub replace: bool,
-    /// Put back what a killed `overbook guest` has left behind (cpusets, irqbalance, interrupts, the published list), and end
+    /// Put back what a killed `overbook guest` has left behind (cpusets, kernel threads, irqbalance, interrupts, the published list), and end
     #[arg(long)]
     pub clean_up: bool,
     /// Explain the statistics

@@ -29,7 +29,9 @@ pub struct GuestStats {
         desc = "number of preferred CPUs; fewer than online for long: the guest has more vCPUs than its host serves"
     )]
     pub nr_preferred: u64,
-    #[stat(desc = "steal in the last period, in hundredths of a percent of the online CPUs")]
+    #[stat(
+        desc = "steal in the last period, in hundredths of a percent of the online CPUs that are not isolated; thresholds but step's are of the preferred ones"
+    )]
     pub steal: u64,
     #[stat(desc = "CPUs' worth of time that the guest had in the last period, in hundredths")]
     pub used: u64,

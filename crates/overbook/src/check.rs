@@ -24,7 +24,7 @@ enum State {
     Ok,
     /// Good to know.
     Note,
-    /// The host's scheduler, the guest's, or either cannot be loaded.
+    /// The host's scheduler, the guest's, or either cannot be loaded, or does not see what it goes by.
     No,
 }
 
