@@ -4,7 +4,7 @@
 use super::guest::{Guest, Injected, PATIENCE, Worker, places, preferred, stats, wait};
 use super::kernel::complaints;
 use crate::machine::describe::scheduler_state;
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Result, bail, ensure};
 use overbook_cli::affinity;
 use overbook_cli::cpulist::Cpus;
 use procfs::FromRead;
@@ -86,17 +86,6 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     })?;
     say("cpusets: half is stolen, and tasks run on one core, kernel threads among them; EEVDF schedules")?;
 
-    groups[1].set("2-3")?;
-    groups[2].set("1-2")?;
-    guest.wait(PATIENCE, "keep to what others want", || {
-        Ok(groups[1].cpus()? == "2-3" && groups[2].cpus()? == "1" && everywhere()?.contains(&2))
-    })?;
-    let late = Group::new("e.slice")?;
-    guest.wait(PATIENCE, "find a cgroup that came late", || Ok(late.cpus()? == "0-1"))?;
-    say(
-        "cpusets: CPUs that others ask for are theirs, as far as they are preferred; cgroups that come are found",
-    )?;
-
     guest.kill()?;
     // With the controller its files go, and what they say.
     wait(PATIENCE, "put cpusets back after kill -9", || Ok(preferred().is_empty() && !enabled()?))?;
@@ -104,8 +93,23 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     wait(PATIENCE, "use all CPUs", || Ok(everywhere()?.len() == 4))?;
     say("cpusets: kill -9 while packed: all is as it was")?;
 
-    fs::write(format!("{CGROUPS}/cgroup.subtree_control"), "+cpuset").context("no cpusets")?;
+    let mut guest = start()?;
+    guest.wait(PATIENCE, "prefer one core again", || Ok(preferred() == "0-1" && enabled()?))?;
     groups[1].set("2-3")?;
+    groups[2].set("1-2")?;
+    guest.wait(PATIENCE, "keep to what others want", || {
+        Ok(groups[1].cpus()? == "2-3" && groups[2].cpus()? == "1" && everywhere()?.contains(&2))
+    })?;
+    let late = Group::new("e.slice")?;
+    guest.wait(PATIENCE, "find a cgroup that came late", || Ok(late.cpus()? == "0-1"))?;
+    drop(guest);
+    wait(PATIENCE, "leave what others want", || Ok(cpus(&groups)? == ["0-3", "2-3", "1-2", "0-3"]))?;
+    say(
+        "cpusets: CPUs that others ask for are theirs, as far as they are preferred, and all of them afterwards; cgroups \
+         that come are found",
+    )?;
+
+    groups[2].set("0-3")?;
     let mut guest = start()?;
     guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1" && groups[0].cpus()? == "0-1"))?;
     steal.set(0);
