@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Which core a guest stops to prefer, and which it prefers again. Ours: [preferred-v2] leaves NUMA
- * for later. Nodes keep their proportions, as memory is spread over them: the
- * core goes on the node that has most of its cores left, and comes on the one that has fewest. A
- * core that housekeeping runs on never goes.
+ * for later. NUMA nodes keep their proportions, as memory is spread over them: the core goes on the
+ * node that has most of its cores left, and comes on the one that has fewest. A core that
+ * housekeeping runs on never goes.
  */
 #ifndef OVERBOOK_POLICY_CORES_H
 #define OVERBOOK_POLICY_CORES_H
 
 #include "types.h"
 
-/* Nodes that are told apart; higher ones count as one of these. A power of two. */
+/* NUMA nodes that are told apart; higher ones count as one of these. A power of two. */
 #define OVB_CORE_NODES 64u
 
 struct ovb_core {

@@ -95,8 +95,8 @@ static inline ovb_u32 ovb_entitled_cores(ovb_u32 cpus, ovb_u32 per_core, ovb_u32
 
 /* Whether a guest that `wants` so many CPUs, and could have `could`, uses no more cores than that.
  * If its vCPUs are seldom busy together, fewer CPUs make its tasks wait for each other, where the
- * host would have had one. `packed`: it does so now,
- * and what it wants shows only up to what it has.
+ * host would have had one. `packed`: it does so now, and what it wants shows only up to what it
+ * has.
  *
  * Example: it could have 2 CPUs. With 1.9, it uses all of its vCPUs; with 2.3, it packs, and goes
  * on so until it wants less than 1.5. */

@@ -18,7 +18,7 @@ pub struct StandBy<'s, 'a> {
     /// Periods in a row in which all CPUs have been preferred.
     idle: u32,
     attached: bool,
-    /// All tasks of a guest ask for a whole turn. The monitor would wait behind all of them, and take two periods for one.
+    /// All tasks of a guest ask for a whole slice. The monitor would wait behind all of them, and take two periods for one.
     /// (Weight would do too, but not beside EEVDF, which keeps other tasks away from the CPU of a heavy one.)
     urgent: Option<Urgent>,
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A task that becomes runnable, or has had its turn: it goes to an idle CPU, or into a queue by its
+ * A task that becomes runnable, or has run its slice: it goes to an idle CPU, or into a queue by its
  * key, and a CPU is told that it waits.
  */
 #ifndef OVERBOOK_ENQUEUE_BPF_H
