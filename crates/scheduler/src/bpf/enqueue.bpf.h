@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A task that becomes runnable, or has run its slice: it goes to an idle CPU, or into a queue by its
- * key, and a CPU is told that it waits.
+ * A task that becomes runnable, or has run its slice: it goes to an idle CPU, or into a queue by
+ * its key, and a CPU is told that it waits.
  */
 #ifndef OVERBOOK_ENQUEUE_BPF_H
 #define OVERBOOK_ENQUEUE_BPF_H
