@@ -70,7 +70,7 @@ impl Channel {
     }
 
     /// Tells the VM of a process. One that has not taken the last line yet misses this one: it will not find many old ones
-    /// when it begins to listen. One that has gone is forgotten.
+    /// when it begins to listen.
     pub fn tell(&mut self, pid: u32, told: &Told) -> Result<()> {
         let Some(ports) = self.ports.get_mut(&pid) else { return Ok(()) };
         let mut line = serde_json::to_vec(told)?;
@@ -78,11 +78,8 @@ impl Channel {
         // A line that was cut would be two wrong ones, so it ends the connection; QEMU connects again.
         ports.retain_mut(|port| match unread(port) {
             0 => port.write(&line).map_or_else(|e| e.kind() == ErrorKind::WouldBlock, |n| n == line.len()),
-            _ => !is_closed(port),
+            _ => true,
         });
-        if ports.is_empty() {
-            self.ports.remove(&pid);
-        }
         Ok(())
     }
 

@@ -138,22 +138,45 @@ static struct tun_task *pick(struct tun_rq *rq, struct tun_task *prev)
 }
 
 int sched_switch_program(struct tun_task *prev, struct tun_task *next);
-static bool change_begin(struct tun_rq *rq, struct tun_task *p);
-static void change_end(struct tun_rq *rq, struct tun_task *p, bool running);
+
+/* sched_change_begin() and _end(): a task leaves its queue while what it is changes. */
+static bool change_begin(struct tun_rq *rq, struct tun_task *p)
+{
+	bool running = rq->curr == p;
+
+	if (p->on_rq)
+		dequeue_task_scx(rq, p, DEQUEUE_SAVE_BIT, false);
+	if (running)
+		put_prev_task_scx(rq, p, NULL, true);
+	return running;
+}
+
+static void change_end(struct tun_rq *rq, struct tun_task *p, bool running)
+{
+	if (p->on_rq)
+		enqueue_task_scx(rq, p, ENQUEUE_RESTORE_BIT, false, running ? (s32)rq->id : -1);
+	if (running)
+		set_next_task_scx(rq, p);
+}
+
+/* A task may run on other CPUs, for as long as its owner's choice does not count. */
+static void change_cpus(struct tun_rq *rq, struct tun_task *p, const struct cpumask *cpus)
+{
+	bool running = change_begin(rq, p);
+
+	p->t.cpus_ptr = cpus;
+	OP(set_cpumask, MAY_REST, (s32)rq->id, &p->t, cpus, 0);
+	change_end(rq, p, running);
+}
 
 /* migrate_disable_switch(): who leaves its CPU with migration disabled may run on no other. */
 static void stay_here(struct tun_rq *rq, struct tun_task *p)
 {
-	bool running;
-
 	if (p->class != CLASS_EXT || !p->t.migration_disabled || p->t.cpus_ptr != &p->t.cpus_mask)
 		return;
-	running = change_begin(rq, p);
 	p->one = (struct cpumask){};
 	p->one.bits[rq->id / 64] = 1ul << (rq->id & 63);
-	p->t.cpus_ptr = &p->one;
-	OP(set_cpumask, MAY_REST, (s32)rq->id, &p->t, &p->one, 0);
-	change_end(rq, p, running);
+	change_cpus(rq, p, &p->one);
 }
 
 /* __schedule() after the previous task was dequeued if it sleeps; the runqueue is locked. */
@@ -361,24 +384,11 @@ static void unlock_task(struct tun_rq *rq, struct tun_task *p)
 	pi_unlock(p);
 }
 
-/* sched_change_begin() and _end(): a task leaves its queue while what it is changes. */
-static bool change_begin(struct tun_rq *rq, struct tun_task *p)
+/* Somebody on `cpu` changes a task: its runqueue, locked; NULL if it has ended. */
+static struct tun_rq *begin_change(u32 cpu, struct tun_task *p)
 {
-	bool running = rq->curr == p;
-
-	if (p->on_rq)
-		dequeue_task_scx(rq, p, DEQUEUE_SAVE_BIT, false);
-	if (running)
-		put_prev_task_scx(rq, p, NULL, true);
-	return running;
-}
-
-static void change_end(struct tun_rq *rq, struct tun_task *p, bool running)
-{
-	if (p->on_rq)
-		enqueue_task_scx(rq, p, ENQUEUE_RESTORE_BIT, false, running ? (s32)rq->id : -1);
-	if (running)
-		set_next_task_scx(rq, p);
+	begin(cpu);
+	return p->alive ? lock_task(p) : NULL;
 }
 
 /* Moves a queued task to a CPU that it may use (move_queued_task()). */
@@ -407,14 +417,12 @@ static void move_queued(struct tun_rq *rq, struct tun_task *p)
 void tun_set_affinity(u32 cpu, u32 id, const unsigned long *bits)
 {
 	struct tun_task *p = tasks[id];
-	struct tun_rq *rq;
+	struct tun_rq *rq = begin_change(cpu, p);
 	bool running;
 	u32 i, n = 0;
 
-	begin(cpu);
-	if (!p->alive)
+	if (!rq)
 		return;
-	rq = lock_task(p);
 	running = change_begin(rq, p);
 	for (i = 0; i < MAX_CPUS / 64; i++) {
 		p->t.cpus_mask.bits[i] = bits[i];
@@ -489,13 +497,11 @@ void tun_stopper(u32 cpu, u32 id)
 void tun_set_weight(u32 cpu, u32 id, u32 weight, u32 policy)
 {
 	struct tun_task *p = tasks[id];
-	struct tun_rq *rq;
+	struct tun_rq *rq = begin_change(cpu, p);
 	bool running;
 
-	begin(cpu);
-	if (!p->alive)
+	if (!rq)
 		return;
-	rq = lock_task(p);
 	running = change_begin(rq, p);
 	p->t.scx.weight = weight;
 	p->t.policy = policy;
@@ -509,13 +515,11 @@ void tun_move_group(u32 cpu, u32 id, struct tun_group *to)
 {
 	struct tun_task *p = tasks[id];
 	struct tun_group *from = p->group;
-	struct tun_rq *rq;
+	struct tun_rq *rq = begin_change(cpu, p);
 	bool running;
 
-	begin(cpu);
-	if (!p->alive)
+	if (!rq)
 		return;
-	rq = lock_task(p);
 	running = change_begin(rq, p);
 	p->group = to;
 	OP(cgroup_move, MAY_UNLOCKED, (s32)rq->id, &p->t, &from->cg, &to->cg);
@@ -527,20 +531,13 @@ void tun_move_group(u32 cpu, u32 id, struct tun_group *to)
 void tun_migration(u32 cpu, u32 id, bool disable)
 {
 	struct tun_task *p = tasks[id];
-	struct tun_rq *rq;
-	bool running;
+	struct tun_rq *rq = begin_change(cpu, p);
 
-	begin(cpu);
-	if (!p->alive)
+	if (!rq)
 		return;
-	rq = lock_task(p);
 	p->t.migration_disabled = disable;
-	if (!disable && p->t.cpus_ptr != &p->t.cpus_mask) {
-		running = change_begin(rq, p);
-		p->t.cpus_ptr = &p->t.cpus_mask;
-		OP(set_cpumask, MAY_REST, (s32)rq->id, &p->t, &p->t.cpus_mask, 0);
-		change_end(rq, p, running);
-	}
+	if (!disable && p->t.cpus_ptr != &p->t.cpus_mask)
+		change_cpus(rq, p, &p->t.cpus_mask);
 	unlock_task(rq, p);
 }
 

@@ -82,12 +82,22 @@ static void *posted(struct kvm_vcpu___ovb *vcpu)
 	return NULL;
 }
 
+/* Whether any bit of a register of 256 is set. */
+static bool has_bits(void *regs, u32 at)
+{
+	u32 words[4 * APIC_WORDS] = {}, any = 0, i;
+
+	bpf_probe_read_kernel(words, sizeof(words), regs + at);
+	for (i = 0; i < APIC_WORDS; i++)
+		any |= words[4 * i];
+	return any;
+}
+
 /* Whether the vCPU of a thread has an interrupt to take as soon as it runs; or is handling one, if
  * that counts too. */
 static bool has_interrupt(struct task_struct *p, bool in_service)
 {
 	struct kvm_vcpu___ovb *vcpu = vcpu_of(p);
-	u32 words[4 * APIC_WORDS] = {}, pending = 0, i;
 	struct kvm_lapic___ovb *apic;
 	u64 pir[4] = {};
 	void *regs;
@@ -101,16 +111,11 @@ static bool has_interrupt(struct task_struct *p, bool in_service)
 	regs = apic ? BPF_CORE_READ(apic, regs) : NULL;
 	if (!regs)
 		return false;
-	bpf_probe_read_kernel(words, sizeof(words), regs + APIC_IRR);
-	for (i = 0; i < APIC_WORDS; i++)
-		pending |= words[4 * i];
-	if (in_service)
-		bpf_probe_read_kernel(words, sizeof(words), regs + APIC_ISR);
-	for (i = 0; i < APIC_WORDS; i++)
-		pending |= words[4 * i];
+	if (has_bits(regs, APIC_IRR) || (in_service && has_bits(regs, APIC_ISR)))
+		return true;
 	if (posted(vcpu))
 		bpf_probe_read_kernel(pir, sizeof(pir), posted(vcpu));
-	return pending || pir[0] | pir[1] | pir[2] | pir[3];
+	return pir[0] | pir[1] | pir[2] | pir[3];
 }
 
 /* The VM of a vCPU, as a number that no other VM has meanwhile. */
