@@ -88,7 +88,7 @@ fn talk(mut stream: TcpStream, patience: Duration, answer: &impl Fn(&str) -> Ans
         Ok(path) => answer(&path),
         Err(why) => why,
     };
-    stream.set_write_timeout(Some(patience))?;
+    let until = Instant::now() + patience;
     let head = format!(
         "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         answer.status,
@@ -96,8 +96,24 @@ fn talk(mut stream: TcpStream, patience: Duration, answer: &impl Fn(&str) -> Ans
         answer.kind,
         answer.text.len()
     );
-    stream.write_all(head.as_bytes())?;
-    stream.write_all(answer.text.as_bytes())?;
+    send(&mut stream, head.as_bytes(), until)?;
+    send(&mut stream, answer.text.as_bytes(), until)
+}
+
+/// Sends all bytes, or as many as are taken in time: who takes a few now and then would keep a thread for hours.
+fn send(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> Result<()> {
+    while !bytes.is_empty() {
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("the answer was taken too slowly");
+        }
+        stream.set_write_timeout(Some(left))?;
+        let sent = stream.write(bytes)?;
+        if sent == 0 {
+            bail!("the client has gone");
+        }
+        bytes = &bytes[sent..];
+    }
     Ok(())
 }
 
@@ -200,6 +216,23 @@ mod tests {
             assert!(clients.into_iter().all(|client| client.join().unwrap().ends_with("done")));
         });
         assert_eq!(most.load(Ordering::Relaxed), limits.clients);
+    }
+
+    /// More than the kernel's buffers hold, to a client that takes a little at a time and never stops.
+    #[test]
+    fn who_takes_the_answer_too_slowly_does_not_get_all() {
+        const ALL: usize = 64 << 20;
+        let limits = Limits { clients: 1, patience: Duration::from_millis(100) };
+        let address =
+            serve(LOOPBACK.parse().unwrap(), limits, |_| Answer::plain(200, "x".repeat(ALL))).unwrap();
+        let mut slow = TcpStream::connect(address).unwrap();
+        slow.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        let (mut got, mut some) = (0, vec![0; 64 << 10]);
+        while let Ok(read @ 1..) = slow.read(&mut some) {
+            got += read;
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(got < ALL, "{got}");
     }
 
     #[test]
