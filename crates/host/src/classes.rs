@@ -99,7 +99,7 @@ pub fn by_patterns(latency: &Patterns, batch: &Patterns, vm: &Known) -> Class {
 
 /// `NAME=CLASS`: what somebody says of a VM that runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Told {
+pub struct Assignment {
     /// Name, namespace/name, UUID, VMID or process.
     pub vm: String,
     /// Its class from now on.
@@ -110,10 +110,10 @@ pub struct Told {
 ///
 /// # Errors
 /// It is none; one sentence.
-pub fn told(text: &str) -> Result<Told, String> {
+pub fn assignment(text: &str) -> Result<Assignment, String> {
     let (vm, class) = text.rsplit_once('=').unwrap_or_default();
     match (vm.trim(), Class::named(class.trim())) {
-        (vm, Some(class)) if !vm.is_empty() => Ok(Told { vm: vm.into(), class }),
+        (vm, Some(class)) if !vm.is_empty() => Ok(Assignment { vm: vm.into(), class }),
         _ => Err("NAME=CLASS belongs here, as in web1=latency; classes are normal, latency, batch".into()),
     }
 }
@@ -276,11 +276,11 @@ mod tests {
     }
 
     #[test]
-    fn what_is_told_is_a_name_and_a_class() {
-        assert_eq!(told("a=b=batch"), Ok(Told { vm: "a=b".into(), class: Class::Batch }));
-        assert_eq!(told(" shop/web = latency ").unwrap().vm, "shop/web");
+    fn an_assignment_is_a_name_and_a_class() {
+        assert_eq!(assignment("a=b=batch"), Ok(Assignment { vm: "a=b".into(), class: Class::Batch }));
+        assert_eq!(assignment(" shop/web = latency ").unwrap().vm, "shop/web");
         for wrong in ["", "web", "=latency", "web=", "web=fast", "latency"] {
-            assert!(told(wrong).unwrap_err().starts_with("NAME=CLASS belongs here"), "{wrong}");
+            assert!(assignment(wrong).unwrap_err().starts_with("NAME=CLASS belongs here"), "{wrong}");
         }
     }
 }

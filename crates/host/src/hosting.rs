@@ -2,7 +2,7 @@
 //! A host that is scheduled.
 
 use crate::chores::Chores;
-use crate::classes::{self, Classes, TELL, Told};
+use crate::classes::{self, Assignment, Classes, TELL};
 use crate::settings::Settings;
 use anyhow::{Context, Result};
 use overbook_cli::changes::{Change, Changeable, changes};
@@ -85,7 +85,7 @@ impl Session for Hosting<'_, '_> {
             return Ok(Some(Request::Set(changes::<Settings>(text)?)));
         }
         let Some(text) = arguments.get(TELL) else { return Ok(None) };
-        let Told { vm, class } = classes::told(text).map_err(anyhow::Error::msg)?;
+        let Assignment { vm, class } = classes::assignment(text).map_err(anyhow::Error::msg)?;
         Ok(Some(Request::Class(vm.parse().context("a process belongs here")?, class)))
     }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The command line of `overbook host`.
 
-use crate::classes::{Told, told};
+use crate::classes::{Assignment, assignment};
 use crate::settings::Settings;
 use clap::Args;
 use overbook_cli::changes::{Change, Changeable, change};
@@ -26,8 +26,8 @@ pub struct Options {
     pub set: Vec<Change>,
     /// Say the class of a VM that runs (normal, latency, batch), for as long as it runs, by its name, UUID, VMID or process;
     /// load nothing
-    #[arg(long, value_name = "NAME=CLASS", value_parser = told)]
-    pub class: Option<Told>,
+    #[arg(long, value_name = "NAME=CLASS", value_parser = assignment)]
+    pub class: Option<Assignment>,
     /// Count how often the scheduler's BPF programs run, and for how long (some 20 ns more per run)
     #[arg(long)]
     pub costs: bool,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook host`: schedule and serve statistics until the end, load again after hotplug, or do as the lab says.
 
-use crate::classes::{self, Classes, TELL, Told};
+use crate::classes::{self, Assignment, Classes, TELL};
 use crate::hosting::{COMMAND, Hosting, Left, SET};
 use crate::options::Options;
 use anyhow::{Result, bail};
@@ -135,10 +135,10 @@ fn set(wanted: &[Change]) -> Result<()> {
     Ok(())
 }
 
-fn tell(told: &Told) -> Result<()> {
+fn tell(assignment: &Assignment) -> Result<()> {
     let mut client = client::connect(COMMAND)?;
-    let (pid, who) = classes::find(&told.vm)?;
-    let class = told.class.name();
+    let (pid, who) = classes::find(&assignment.vm)?;
+    let class = assignment.class.name();
     let answer: HostStats = client.request("stats", vec![(TELL.into(), format!("{pid}={class}"))])?;
     if answer.classes.is_empty() {
         bail!("the scheduler that runs is none of `{COMMAND}`, or an older one without classes");
