@@ -54,7 +54,7 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 10] = [
+const HOST: [Column<HostStats>; 11] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", |s| {
         s.queued_llc + s.queued_pool + s.queued_cpu + s.queued_idle
@@ -65,7 +65,16 @@ const HOST: [Column<HostStats>; 10] = [
         s.keep
     }),
     ("overbook_host_turns_extended", "old name of overbook_host_slices_extended", |s| s.keep),
-    ("overbook_host_tasks_from_other_llc", "tasks taken from another LLC's queue", |s| s.steal_llc),
+    (
+        "overbook_host_tasks_from_other_llc",
+        "tasks pulled from another LLC's queue by a CPU that had nothing else",
+        |s| s.pulled,
+    ),
+    (
+        "overbook_host_tasks_balanced",
+        "tasks pulled from another LLC's queue, as more was owed to them there",
+        |s| s.balance,
+    ),
     ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),
     (
         "overbook_host_in_rcu",

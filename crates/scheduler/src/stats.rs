@@ -171,9 +171,10 @@ pub struct HostStats {
     pub preempt: u64,
     #[stat(desc = "slices extended, since nobody with an earlier key waited")]
     pub keep: u64,
-    #[stat(desc = "tasks taken from another LLC's queue")]
-    pub steal_llc: u64,
-    #[stat(desc = "tasks taken from another LLC's queue, where they waited for longer")]
+    #[stat(desc = "tasks pulled from another LLC's queue by a CPU without work")]
+    #[serde(alias = "steal_llc")]
+    pub pulled: u64,
+    #[stat(desc = "tasks pulled from another LLC's queue, as more was owed to them there")]
     pub balance: u64,
     #[stat(desc = "tasks queued on a CPU that is not preferred, as they may run on no other")]
     pub outside: u64,
@@ -205,7 +206,7 @@ impl HostStats {
             (&mut self.idle_overdue, intf::ovb_count_OVB_COUNT_IDLE_OVERDUE),
             (&mut self.preempt, intf::ovb_count_OVB_COUNT_PREEMPT),
             (&mut self.keep, intf::ovb_count_OVB_COUNT_KEEP),
-            (&mut self.steal_llc, intf::ovb_count_OVB_COUNT_STEAL_LLC),
+            (&mut self.pulled, intf::ovb_count_OVB_COUNT_PULLED),
             (&mut self.outside, intf::ovb_count_OVB_COUNT_OUTSIDE),
             (&mut self.pushed, intf::ovb_count_OVB_COUNT_PUSHED),
             (&mut self.overdue, intf::ovb_count_OVB_COUNT_OVERDUE),
@@ -239,7 +240,7 @@ impl HostStats {
         writeln!(
             to,
             "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, \
-             taken from other LLCs {}",
+             pulled from other LLCs {} (no work) {} (balance), waited too long {}",
             self.settings,
             self.direct,
             self.queued_llc,
@@ -249,7 +250,9 @@ impl HostStats {
             self.parked,
             self.preempt,
             self.keep,
-            self.steal_llc
+            self.pulled,
+            self.balance,
+            self.overdue
         )?;
         for (name, class) in self.classes.iter().filter(|(_, class)| class.vms > 0) {
             let s = |ns: u64| ns as f64 / 1e9;

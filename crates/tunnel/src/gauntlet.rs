@@ -65,7 +65,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "taken CPUs, 6.18", play: cpus::taken_cpus },
     Trial { name: "taken CPUs, 7.0", play: |object| cpus::taken_cpus_of(object, kernel(7, 0)) },
     Trial { name: "taken CPUs, 7.2", play: cpus::taken_cpus_later },
-    Trial { name: "SCHED_IDLE", play: tasks::idle_class },
+    Trial { name: "SCHED_IDLE", play: tasks::sched_idle },
     Trial { name: "locks", play: vms::locks },
     Trial { name: "tickets", play: vms::tickets },
     Trial { name: "barriers", play: vms::barriers },

@@ -152,10 +152,10 @@ static bool somebody_waits(s32 cpu)
 }
 
 /* So many tasks of another LLC's queue are looked at for one that may run here. */
-#define STEAL_SCAN 8
+#define PULL_SCAN 8
 
 /* Takes the first of those at the head of a queue that may run here. */
-__noinline int steal_from(u64 dsq)
+__noinline int pull_from(u64 dsq)
 {
 	struct task_struct *p;
 	u32 i = 0;
@@ -164,7 +164,7 @@ __noinline int steal_from(u64 dsq)
 		if (may_run_on(p, bpf_get_smp_processor_id()) &&
 		    move_here(BPF_FOR_EACH_ITER, p, p->scx.slice))
 			return 1;
-		if (++i >= STEAL_SCAN)
+		if (++i >= PULL_SCAN)
 			break;
 	}
 	return 0;
@@ -172,22 +172,22 @@ __noinline int steal_from(u64 dsq)
 
 /* For a CPU without work: takes who waits in another LLC, this NUMA node's first; or a SCHED_IDLE
  * task. */
-static bool steal(u32 llc, bool idle_class)
+static bool pull(u32 llc, bool sched_idle)
 {
 	u32 i, node = llc_node[bounded(llc, OVB_MAX_LLCS)];
 
 	bpf_for (i, 0, 2 * nr_llcs) {
-		bool far = i >= nr_llcs;
-		u32 other = llc + (far ? i - nr_llcs : i);
+		bool remote = i >= nr_llcs;
+		u32 other = llc + (remote ? i - nr_llcs : i);
 		u64 dsq;
 
 		if (other >= nr_llcs)
 			other -= nr_llcs;
-		if (other == llc || (llc_node[bounded(other, OVB_MAX_LLCS)] != node) != far)
+		if (other == llc || (llc_node[bounded(other, OVB_MAX_LLCS)] != node) != remote)
 			continue;
-		dsq = idle_class ? idle_dsq(llc_dsq(other)) : llc_dsq(other);
-		if (scx_bpf_dsq_nr_queued(dsq) > 0 && steal_from(dsq)) {
-			count(OVB_COUNT_STEAL_LLC);
+		dsq = sched_idle ? idle_dsq(llc_dsq(other)) : llc_dsq(other);
+		if (scx_bpf_dsq_nr_queued(dsq) > 0 && pull_from(dsq)) {
+			count(OVB_COUNT_PULLED);
 			return true;
 		}
 	}
@@ -221,7 +221,7 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	if (other == llc || !peek_at(llc_dsq(other), cpuc) ||
 	    !ovb_vtime_before(cpuc->peeked_key + pool_at(0)->offset + BALANCE_SLICES * slice_ns,
 			      first) ||
-	    !steal_from(llc_dsq(other)))
+	    !pull_from(llc_dsq(other)))
 		return false;
 	count(OVB_COUNT_BALANCE);
 	return true;
@@ -235,7 +235,7 @@ static bool has_waited(const struct task_ctx *taskc, u64 now, u64 ns)
 
 /* Runs the first SCHED_IDLE task of a queue if it has waited for so long that others must wait now;
  * or at once. */
-static bool run_idle_class(u64 dsq, u64 patience_ns)
+static bool run_sched_idle(u64 dsq, u64 patience_ns)
 {
 	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(idle_dsq(dsq));
 	struct task_ctx *taskc;
@@ -307,8 +307,8 @@ static bool look_for_overdue(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 			return true;
 	/* SCHED_IDLE comes last: of many of them one has always waited for too long. */
 	return run_overdue(cpu_dsq(cpu), now) || run_overdue(llc_dsq(llc), now) ||
-	       run_overdue(PARKED, now) || run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
-	       run_idle_class(llc_dsq(llc), idle_patience_ns);
+	       run_overdue(PARKED, now) || run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
+	       run_sched_idle(llc_dsq(llc), idle_patience_ns);
 }
 
 /* Lets `prev` go on with a new slice, as if it had been queued and picked: who wakes up meanwhile
@@ -368,16 +368,16 @@ static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prev
 {
 	if (prevc && is_throttled(prevc->node))
 		prevc = NULL;
-	if (run_idle_class(cpu_dsq(cpu), idle_patience_ns) ||
+	if (run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
 	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || evacuate(cpu, llc_of(cpu)))
 		return;
 	if (prevc && !is_bound(prev, cpu)) {
 		/* Nothing else here: it is queued, and so goes to others. */
 		count(OVB_COUNT_PUSHED);
-		run_idle_class(cpu_dsq(cpu), 0);
+		run_sched_idle(cpu_dsq(cpu), 0);
 		return;
 	}
-	if ((!prevc || prevc->idle_class) && run_idle_class(cpu_dsq(cpu), 0))
+	if ((!prevc || prevc->sched_idle) && run_sched_idle(cpu_dsq(cpu), 0))
 		return;
 	if (prevc)
 		keep_running(prev, prevc, cpuc, cpu);
@@ -417,7 +417,7 @@ static void unpark(void)
 			}
 			vcpu_queued(taskc);
 			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
-			if (taskc->idle_class ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
+			if (taskc->sched_idle ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
 					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0))
 				continue;
 			cpu = cpu_for(p);

@@ -44,12 +44,12 @@ static bool queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 en
 	u64 slice = slice_of(taskc->vm);
 
 	taskc->queued_since = scx_bpf_now();
-	taskc->dsq = taskc->idle_class ? idle_dsq(dsq) : dsq;
+	taskc->dsq = taskc->sched_idle ? idle_dsq(dsq) : dsq;
 	if (is_throttled(taskc->node) && !taskc->out_of_turn) {
 		count(OVB_COUNT_PARKED);
 		scx_bpf_dsq_insert(p, PARKED, slice, enq_flags);
 		return false;
-	} else if (taskc->idle_class) {
+	} else if (taskc->sched_idle) {
 		count(OVB_COUNT_QUEUED_IDLE);
 		scx_bpf_dsq_insert(p, taskc->dsq, slice, enq_flags);
 	} else {
@@ -90,7 +90,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		idle = packs() ? idle_preferred(p, cpu, 0) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
-	else if (woken && !taskc->idle_class)
+	else if (woken && !taskc->sched_idle)
 		preempt_for(p, taskc, cpu, bound);
 }
 

@@ -40,7 +40,7 @@ enum ovb_count {
 	OVB_COUNT_KEEP,
 	/* Tasks taken from another LLC's queue by a CPU that had nothing else, and since they
 	 * waited for longer there. */
-	OVB_COUNT_STEAL_LLC,
+	OVB_COUNT_PULLED,
 	OVB_COUNT_BALANCE,
 	/* SCHED_IDLE tasks that had waited for so long that they went before others. */
 	OVB_COUNT_IDLE_OVERDUE,

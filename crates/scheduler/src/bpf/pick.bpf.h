@@ -16,7 +16,7 @@
 /* Whether the running task may stay if nobody goes before it. */
 static bool may_stay(const struct task_ctx *prevc)
 {
-	return !prevc->yielded && !prevc->idle_class && !is_throttled(prevc->node);
+	return !prevc->yielded && !prevc->sched_idle && !is_throttled(prevc->node);
 }
 
 /* The key of the running task, as if it were queued now. */
@@ -69,18 +69,18 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 	} else if (stays && nr_llcs > 1 && balance(llc, cpuc, key_now(prev, prevc, cpu))) {
 		return;
 	}
-	if (!stays && steal(llc, false))
+	if (!stays && pull(llc, false))
 		return;
 	if (prevc && is_throttled(prevc->node))
 		prevc = NULL;
 	/* Even a vCPU that spins goes before SCHED_IDLE. */
-	if ((!prevc || prevc->idle_class) &&
-	    (run_idle_class(cpu_dsq(cpu), 0) || run_idle_class(llc_dsq(llc), 0)))
+	if ((!prevc || prevc->sched_idle) &&
+	    (run_sched_idle(cpu_dsq(cpu), 0) || run_sched_idle(llc_dsq(llc), 0)))
 		return;
 	if (prevc)
 		keep_running(prev, prevc, cpuc, cpu);
 	else
-		steal(llc, true);
+		pull(llc, true);
 }
 
 #endif

@@ -136,7 +136,7 @@ static u64 key_of(const struct task_ctx *taskc)
 /* Queue of a task that is not bound to a CPU, on an LLC. SCHED_IDLE tasks are the LLC's. */
 static u64 queue_of(const struct task_ctx *taskc, u32 llc)
 {
-	return taskc->pool && taskc->pool < OVB_MAX_POOLS && !taskc->idle_class
+	return taskc->pool && taskc->pool < OVB_MAX_POOLS && !taskc->sched_idle
 		       ? pool_dsq(taskc->pool)
 		       : llc_dsq(llc);
 }

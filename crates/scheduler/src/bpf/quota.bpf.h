@@ -34,11 +34,11 @@ TABLE(ARRAY, refill_timers, struct refill_timer, 1);
 /* Whether a group, or one above it, has used its cpu.max. */
 __noinline u32 is_throttled(u32 place)
 {
-	u32 level;
+	u32 depth;
 
 	if (!nr_limited)
 		return false;
-	bpf_for (level, 0, MAX_DEPTH) {
+	bpf_for (depth, 0, MAX_DEPTH) {
 		struct node_ctx *node = node_at(place);
 
 		if (!node)
@@ -53,9 +53,9 @@ __noinline u32 is_throttled(u32 place)
 /* Takes what a task has run off the quotas of its group and all above it. */
 __noinline int spend(u32 place, u64 ns)
 {
-	u32 level;
+	u32 depth;
 
-	bpf_for (level, 0, MAX_DEPTH) {
+	bpf_for (depth, 0, MAX_DEPTH) {
 		struct node_ctx *node = node_at(place);
 
 		if (!node)

@@ -41,7 +41,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->resumed_at = now;
 	taskc->yielded = false;
 	cpuc->vm = taskc->vm;
-	cpuc->since = taskc->idle_class ? 0 : now;
+	cpuc->since = taskc->sched_idle ? 0 : now;
 	if (cpuc->heir != (u32)p->pid)
 		cpuc->until = now + slice_of(taskc->vm);
 	else if ((s64)(cpuc->until - now) > 0)

@@ -150,7 +150,7 @@ struct task_ctx {
 	 * RCU section. */
 	bool out_of_turn;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
-	bool idle_class;
+	bool sched_idle;
 };
 
 struct {
@@ -233,7 +233,7 @@ static struct task_ctx *task_ctx(struct task_struct *p)
  * meanwhile by the kernel's own queue. */
 static struct task_ctx *make_task_ctx(struct task_struct *p)
 {
-	struct task_ctx fresh = {.fresh = true, .idle_class = p->policy == SCHED_IDLE};
+	struct task_ctx fresh = {.fresh = true, .sched_idle = p->policy == SCHED_IDLE};
 
 	return bpf_task_storage_get(&task_ctxs, p, &fresh, BPF_LOCAL_STORAGE_GET_F_CREATE);
 }

@@ -227,13 +227,13 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 /* Learns a task's weight and class. */
 static void learn_weight(struct task_struct *p, struct task_ctx *taskc)
 {
-	bool idle_class = p->policy == SCHED_IDLE;
+	bool sched_idle = p->policy == SCHED_IDLE;
 
 	/* What it has run as the least of all is not held against it later. */
-	if (taskc->idle_class && !idle_class)
+	if (taskc->sched_idle && !sched_idle)
 		taskc->fresh = true;
-	taskc->idle_class = idle_class;
-	taskc->weight = idle_class ? SCHED_IDLE_WEIGHT : ovb_weight_from_cgroup(p->scx.weight);
+	taskc->sched_idle = sched_idle;
+	taskc->weight = sched_idle ? SCHED_IDLE_WEIGHT : ovb_weight_from_cgroup(p->scx.weight);
 	taskc->own.rate = ovb_rate_of(taskc->weight);
 	if (taskc->counted)
 		count_in(taskc, taskc->counted_in, taskc->weight);
@@ -309,7 +309,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 /* A task runs here by its key: others are compared with that. SCHED_IDLE gives way to all. */
 static void goes_by_key(struct task_ctx *taskc, struct cpu_ctx *cpuc, s32 cpu)
 {
-	if (taskc->idle_class) {
+	if (taskc->sched_idle) {
 		cpuc->key = cpuc->level + 1000 * slice_ns;
 		return;
 	}

@@ -15,7 +15,7 @@
 #include "quota.h"
 #include "state.bpf.h"
 
-/* Levels below the root. Tasks of deeper groups count as those of the group at the last level. */
+/* Depth below the root. Tasks of deeper groups count as those of the group at this depth. */
 #define MAX_DEPTH 12
 
 struct node_ctx {
@@ -229,7 +229,7 @@ __noinline int reweigh(u32 place)
 	/* Two CPUs that do this at once may leave the rate of one and the word of the other, but
 	 * not for longer than 17 ms. */
 	u64 rate = 0, inputs = scx_bpf_now() >> 24, active, below;
-	u32 level;
+	u32 depth;
 
 	if (!tenant)
 		return 0;
@@ -237,7 +237,7 @@ __noinline int reweigh(u32 place)
 	below = tenant->vm ? 0 : tenant->below_weight;
 	if (below)
 		inputs = ovb_rate_inputs(inputs, active, weight_of(active - below));
-	bpf_for (level, 0, MAX_DEPTH) {
+	bpf_for (depth, 0, MAX_DEPTH) {
 		struct node_ctx *up = node_at(node->parent);
 
 		inputs = ovb_rate_inputs(inputs, up ? up->active_weight : 0, node->weight);
@@ -252,7 +252,7 @@ __noinline int reweigh(u32 place)
 	if (below && active > below)
 		rate = ovb_rate_ratio(weight_of(active), weight_of(active - below));
 	/* The shares first: the node just below the root has the last word. */
-	bpf_for (level, 0, MAX_DEPTH) {
+	bpf_for (depth, 0, MAX_DEPTH) {
 		struct node_ctx *up = node_at(node->parent);
 		u32 total;
 
@@ -278,7 +278,7 @@ static u32 place_of(struct cgroup *group)
 	return found ? *found : 0;
 }
 
-/* Place of the group that a task is in, or of the one above it at the last level. */
+/* Place of the group that a task is in, or of the one above it at the greatest depth. */
 __noinline u32 place_of_group(struct task_struct *p __arg_trusted)
 {
 	struct cgroup *group, *deep;
@@ -300,9 +300,9 @@ __noinline u32 place_of_group(struct task_struct *p __arg_trusted)
 /* Whether a node is another, or below it. */
 __noinline u32 is_within(u32 place, u32 above)
 {
-	u32 level;
+	u32 depth;
 
-	bpf_for (level, 0, MAX_DEPTH) {
+	bpf_for (depth, 0, MAX_DEPTH) {
 		struct node_ctx *node;
 
 		if (place == above)
@@ -318,9 +318,9 @@ __noinline u32 is_within(u32 place, u32 above)
 /* The tenant of ordinary tasks in a group: the VM's whose group this is, or the group itself. */
 static u32 tenant_of_group(u32 place)
 {
-	u32 level, at = place;
+	u32 depth, at = place;
 
-	bpf_for (level, 0, MAX_DEPTH) {
+	bpf_for (depth, 0, MAX_DEPTH) {
 		struct node_ctx *node = node_at(at);
 
 		if (!node)

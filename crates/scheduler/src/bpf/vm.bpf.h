@@ -33,10 +33,10 @@ struct vm_ctx {
 	u64 kvm;
 	/* Place of the tenant; 0: its vCPUs are ordinary tasks, for want of a place. */
 	u32 node;
-	/* Smallest group that holds all its threads; whether other VMs share it, so that `node` is
-	 * the VM's own; and whether any of this is known. */
+	/* Smallest group that holds all its threads; whether `node` is the VM's own, as other VMs
+	 * share the group; and whether any of this is known. */
 	u32 group;
-	u32 shares;
+	u32 own_node;
 	u32 settled;
 	/* How often a part of it has come to another group. */
 	u32 moves;
@@ -156,9 +156,9 @@ static void stir(struct vm_ctx *vmc, u64 now)
 /* The least group that holds two; 0: the root. */
 static u32 common_group(u32 a, u32 b)
 {
-	u32 level;
+	u32 depth;
 
-	bpf_for (level, 0, MAX_DEPTH) {
+	bpf_for (depth, 0, MAX_DEPTH) {
 		struct node_ctx *node;
 
 		if (is_within(b, a))
@@ -178,7 +178,7 @@ __noinline int stand_alone(u32 vm)
 	struct node_ctx *node;
 	u32 place;
 
-	if (!vmc || vmc->shares)
+	if (!vmc || vmc->own_node)
 		return 0;
 	node = node_at(vmc->node);
 	if (node)
@@ -188,7 +188,7 @@ __noinline int stand_alone(u32 vm)
 	if (node)
 		node->vm = vm;
 	vmc->node = place;
-	vmc->shares = 1;
+	vmc->own_node = 1;
 	__sync_fetch_and_add(&generation, 1);
 	return 0;
 }
@@ -209,7 +209,7 @@ __noinline int settle_group(u32 vm, u32 group)
 	vmc->group = group;
 	vmc->settled = 1;
 	__sync_fetch_and_add(&generation, 1);
-	if (vmc->shares) {
+	if (vmc->own_node) {
 		/* Its node is there already, and is in the wrong place. */
 		move_node(vmc->node, group);
 		return 0;
@@ -282,9 +282,9 @@ static void find_group(u32 vm, struct vm_ctx *vmc, u32 group)
 /* What a vCPU adds to the weight of its VM: that of its group below the VM's, or its own. */
 static u32 weight_in_vm(const struct task_ctx *taskc, const struct vm_ctx *vmc)
 {
-	u32 level, place = taskc->node;
+	u32 depth, place = taskc->node;
 
-	bpf_for (level, 0, MAX_DEPTH) {
+	bpf_for (depth, 0, MAX_DEPTH) {
 		struct node_ctx *node = place == vmc->group ? NULL : node_at(place);
 
 		if (!node)
@@ -299,7 +299,7 @@ static u32 weight_in_vm(const struct task_ctx *taskc, const struct vm_ctx *vmc)
 /* Another weight of a vCPU, 0 if it is gone. */
 static void weigh_vcpu(struct vm_ctx *vmc, struct vcpu_ctx *vcpuc, u32 weight)
 {
-	struct node_ctx *node = vmc->shares ? node_at(vmc->node) : NULL;
+	struct node_ctx *node = vmc->own_node ? node_at(vmc->node) : NULL;
 
 	__sync_fetch_and_add(&vmc->weight, weight - vcpuc->weight);
 	vcpuc->weight = weight;
@@ -332,7 +332,7 @@ __noinline int find_tenant(struct task_ctx *taskc __arg_nonnull)
 		if (vcpuc && vcpuc->weight != weight)
 			weigh_vcpu(vmc, vcpuc, weight);
 		tenant = vmc->node;
-		if (vmc->shares)
+		if (vmc->own_node)
 			place = tenant;
 	} else {
 		tenant = tenant_of_group(place);
@@ -430,7 +430,7 @@ static void leave_vm(u32 vm, struct vm_ctx *vmc)
 	if (node)
 		__sync_val_compare_and_swap(&node->vm, vm, 0);
 	__sync_fetch_and_add(&generation, 1);
-	if (vmc->shares)
+	if (vmc->own_node)
 		free_node(vmc->node);
 	give_back(vm_in_use, OVB_MAX_VMS, vm - 1);
 }

@@ -70,7 +70,7 @@ pub(super) fn real_time(object: Option<Vec<u8>>) -> Result<Report> {
 }
 
 /// `SCHED_IDLE` runs where nobody else would, and now and then.
-pub(super) fn idle_class(object: Option<Vec<u8>>) -> Result<Report> {
+pub(super) fn sched_idle(object: Option<Vec<u8>>) -> Result<Report> {
     let set = vec![("idle_patience_ns".to_string(), 200 * MS)];
     let mut setup = Setup::new(object, Host { set, bounds: shares(0.05), ..Host::default() })?;
     setup.hogs("hog", 6, |_| {});

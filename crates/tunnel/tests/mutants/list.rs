@@ -39,7 +39,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "SCHED_IDLE weighs as all",
         file: "time.bpf.h",
-        find: "idle_class ? SCHED_IDLE_WEIGHT : ",
+        find: "sched_idle ? SCHED_IDLE_WEIGHT : ",
         put: "",
         missed: Some("no trial has SCHED_IDLE tasks in a group with others"),
     },
@@ -300,9 +300,9 @@ pub const MUTANTS: &[Mutant] = &[
         "\tif (cpuc->found && !ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))",
         "\tif (cpuc->found && ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))",
     ),
-    mutant("no stealing", "pick.bpf.h", "\tif (!stays && steal(llc, false))\n\t\treturn;\n", ""),
+    mutant("no pulling", "pick.bpf.h", "\tif (!stays && pull(llc, false))\n\t\treturn;\n", ""),
     Mutant {
-        name: "stealing all the time",
+        name: "pulling all the time",
         file: "dispatch.bpf.h",
         find: "\tif (now - cpuc->balanced_at < BALANCE_EVERY * slice_ns)",
         put: "\tif (0)",
@@ -351,8 +351,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "SCHED_IDLE is no class",
         file: "time.bpf.h",
-        find: "\ttaskc->idle_class = idle_class;\n\ttaskc->weight",
-        put: "\ttaskc->idle_class = false;\n\ttaskc->weight",
+        find: "\ttaskc->sched_idle = sched_idle;\n\ttaskc->weight",
+        put: "\ttaskc->sched_idle = false;\n\ttaskc->weight",
         missed: Some("its weight does nearly the same"),
     },
     mutant("a deadline that wraps", "vtime.h", "\treturn (ovb_s64)(a - b);", "\treturn a < b ? -1 : a > b;"),
