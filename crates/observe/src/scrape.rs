@@ -4,7 +4,7 @@
 //! What libraries have for this takes a thread for every client that cares to connect; here the threads are counted.
 
 use anyhow::{Context, Result, bail};
-use std::io::{Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
@@ -83,12 +83,12 @@ pub fn serve(
     Ok(own)
 }
 
-fn talk(mut stream: TcpStream, patience: Duration, answer: &impl Fn(&str) -> Answer) -> Result<()> {
-    let answer = match path(&mut stream, Instant::now() + patience) {
+fn talk(stream: TcpStream, patience: Duration, answer: &impl Fn(&str) -> Answer) -> Result<()> {
+    let mut client = Timed { stream, until: Instant::now() + patience };
+    let answer = match path(&mut client) {
         Ok(path) => answer(&path),
         Err(why) => why,
     };
-    let until = Instant::now() + patience;
     let head = format!(
         "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         answer.status,
@@ -96,30 +96,47 @@ fn talk(mut stream: TcpStream, patience: Duration, answer: &impl Fn(&str) -> Ans
         answer.kind,
         answer.text.len()
     );
-    send(&mut stream, head.as_bytes(), until)?;
-    send(&mut stream, answer.text.as_bytes(), until)
-}
-
-/// Sends all bytes, or as many as are taken in time: who takes a few now and then would keep a thread for hours.
-fn send(stream: &mut TcpStream, mut bytes: &[u8], until: Instant) -> Result<()> {
-    while !bytes.is_empty() {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            bail!("the answer was taken too slowly");
-        }
-        stream.set_write_timeout(Some(left))?;
-        let sent = stream.write(bytes)?;
-        if sent == 0 {
-            bail!("the client has gone");
-        }
-        bytes = &bytes[sent..];
-    }
+    client.until = Instant::now() + patience;
+    client.write_all(head.as_bytes())?;
+    client.write_all(answer.text.as_bytes())?;
     Ok(())
 }
 
+/// A client that is waited for until an instant, whatever it sends or takes meanwhile: by a few bytes now and then it would
+/// keep a thread for hours.
+struct Timed {
+    stream: TcpStream,
+    until: Instant,
+}
+
+impl Timed {
+    fn left(&self, late: &'static str) -> io::Result<Duration> {
+        let left = self.until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::Error::new(ErrorKind::TimedOut, late)) } else { Ok(left) }
+    }
+}
+
+impl Read for Timed {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.stream.set_read_timeout(Some(self.left("the request took too long")?))?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Timed {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.set_write_timeout(Some(self.left("the answer was taken too slowly")?))?;
+        self.stream.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.stream.flush()
+    }
+}
+
 /// The path that a client asks for, or what to answer instead.
-fn path(stream: &mut TcpStream, until: Instant) -> Result<String, Answer> {
-    let request = head(stream, until).map_err(|why| Answer::plain(400, format!("{why:#}\n")))?;
+fn path(client: &mut Timed) -> Result<String, Answer> {
+    let request = head(client).map_err(|why| Answer::plain(400, format!("{why:#}\n")))?;
     match request {
         (method, path) if method == "GET" => Ok(path),
         _ => Err(Answer::plain(405, "only GET is answered\n")),
@@ -127,16 +144,11 @@ fn path(stream: &mut TcpStream, until: Instant) -> Result<String, Answer> {
 }
 
 /// Method and path of a request whose head has arrived in time.
-fn head(stream: &mut TcpStream, until: Instant) -> Result<(String, String)> {
+fn head(client: &mut Timed) -> Result<(String, String)> {
     let mut bytes = Vec::new();
     while bytes.len() < LONGEST {
-        let left = until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            bail!("the request took too long");
-        }
-        stream.set_read_timeout(Some(left))?;
         let mut more = [0; 1024];
-        let read = stream.read(&mut more)?;
+        let read = client.read(&mut more)?;
         if read == 0 {
             bail!("the request is not whole");
         }
