@@ -38,8 +38,8 @@ enum ovb_count {
 	OVB_COUNT_PREEMPT,
 	/* Slices extended, since nobody with an earlier key waited. */
 	OVB_COUNT_KEEP,
-	/* Tasks taken from another LLC's queue by a CPU that had nothing else, and since they
-	 * waited for longer there. */
+	/* Tasks pulled from another LLC's queue by a CPU that had nothing else, and as more was
+	 * owed to them there. */
 	OVB_COUNT_PULLED,
 	OVB_COUNT_BALANCE,
 	/* SCHED_IDLE tasks that had waited for so long that they went before others. */

@@ -349,7 +349,7 @@ pub const MUTANTS: &[Mutant] = &[
         "\tif (cpuc->debt_ns < 0)",
     ),
     Mutant {
-        name: "SCHED_IDLE is no class",
+        name: "SCHED_IDLE is not noted",
         file: "time.bpf.h",
         find: "\ttaskc->sched_idle = sched_idle;\n\ttaskc->weight",
         put: "\ttaskc->sched_idle = false;\n\ttaskc->weight",
