@@ -44,7 +44,7 @@ pub fn source(reports: &[&Report]) -> String {
         let mut found: Vec<String> = reports.iter().map(|report| of(report)).collect();
         found.sort_unstable();
         found.dedup();
-        found.join(" and ")
+        listed(&found)
     };
     let rows: Vec<Row> = reports.iter().flat_map(|report| summary::rows(report)).collect();
     format!(
@@ -56,6 +56,14 @@ pub fn source(reports: &[&Report]) -> String {
         repetitions(&rows).trim_end_matches('.').split(';').next().unwrap_or_default(),
         commands(reports),
     )
+}
+
+/// "a", "a and b", "a, b and c".
+fn listed(of: &[String]) -> String {
+    match of {
+        [rest @ .., last] if !rest.is_empty() => format!("{} and {last}", rest.join(", ")),
+        _ => of.concat(),
+    }
 }
 
 /// What measures them again: a command for all that were run alike. A report's name tells how: the scenario, and after
