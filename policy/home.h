@@ -21,13 +21,13 @@
 /* A VM that has a home, or needs one. */
 struct ovb_housed {
 	ovb_u32 vcpus;
-	/* CPUs that it uses and waits for, in parts; at most 2^26. */
+	/* CPUs that it uses and waits for, in parts; at most 2^24. */
 	ovb_u32 wants;
 	/* Its LLC plus one; 0: none. */
 	ovb_u32 home;
 };
 
-/* An LLC with its CPUs, at least one, in the same parts, at most 2^26; and what VMs want of it. */
+/* An LLC with its CPUs, at least one, in the same parts, at most 2^24; and what VMs want of it. */
 struct ovb_house {
 	ovb_u32 cpus;
 	ovb_u32 parts;

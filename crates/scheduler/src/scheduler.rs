@@ -85,7 +85,10 @@ impl<'a> Scheduler<'a> {
             rodata.llc_cpus[nth] = domain.cpus.len() as u32;
             rodata.llc_node[nth] = domain.node as u32;
             rodata.llc_first[nth] = domain.cpus.first().map_or(0, |cpu| *cpu as u32);
-            for cpu in &domain.cpus {
+            for (cpu, next) in domain.cpus.iter().zip(domain.cpus.iter().cycle().skip(1)) {
+                if let Some(after) = rodata.llc_next.get_mut(*cpu) {
+                    *after = *next as u32;
+                }
                 if let Some(word) = rodata.cpus_online.get_mut(*cpu / 64) {
                     *word |= 1 << (cpu % 64);
                 }

@@ -541,6 +541,18 @@ void tun_migration(u32 cpu, u32 id, bool disable)
 	unlock_task(rq, p);
 }
 
+/* rcu_note_context_switch() in a read section, and its end. */
+void tun_rcu_section(u32 cpu, u32 id, bool inside)
+{
+	struct tun_task *p = tasks[id];
+	struct tun_rq *rq = begin_change(cpu, p);
+
+	if (!rq)
+		return;
+	p->t.rcu_read_unlock_special.b.blocked = inside;
+	unlock_task(rq, p);
+}
+
 u32 tun_new_task(u32 cpu, u32 on, u32 pid, u32 tgid, u32 weight, u32 policy, bool higher,
 		 const unsigned long *bits, struct tun_group *group)
 {

@@ -65,6 +65,7 @@ impl World {
                 self.enter(0, Op::Group(task, self.groups[group].0));
             }
             Change::Migration(task, disable) => self.model.migration(0, task, disable),
+            Change::RcuSection(task, inside) => self.model.rcu_section(0, task, inside),
             Change::End(task) => {
                 self.tasks[task as usize].ending = true;
                 if self.tasks[task as usize].on_cpu {

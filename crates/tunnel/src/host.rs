@@ -166,6 +166,8 @@ pub enum Change {
     Group(u32, usize),
     /// `migrate_disable()`, or `_enable()`.
     Migration(u32, bool),
+    /// A task was preempted in an RCU read section, or has left it.
+    RcuSection(u32, bool),
     /// A task ends.
     End(u32),
     /// A VM's class, by its number.

@@ -257,6 +257,7 @@ functions! {
     set_weight(u32, u32, u32, u32);
     move_group(u32, u32, usize);
     migration(u32, u32, bool);
+    rcu_section(u32, u32, bool);
     new_task(u32, u32, u32, u32, u32, u32, bool, *const c_ulong, usize) -> u32;
     end_task(u32, u32);
     set_exiting(u32);
@@ -568,6 +569,8 @@ impl Model {
         set_weight(cpu: u32, task: u32, weight: u32, policy: u32);
         /// `migrate_disable()` or `_enable()`.
         migration(cpu: u32, task: u32, disable: bool);
+        /// Was preempted in an RCU read section, or has left it.
+        rcu_section(cpu: u32, task: u32, inside: bool);
         /// A sleeping task ends.
         end_task(cpu: u32, task: u32);
         /// The task is about to end.

@@ -218,6 +218,8 @@ impl World {
             model.set::<u32>("llc_cpus", llc as usize, size(llc))?;
             model.set::<u32>("llc_first", llc as usize, llc * llc_size)?;
             model.set::<u32>("llc_node", llc as usize, cpu / node_size)?;
+            let next = llc * llc_size + (cpu % llc_size + 1) % size(llc);
+            model.set::<u32>("llc_next", cpu as usize, next)?;
             model.topology(cpu, cpu - cpu % host.smt.max(1), llc * llc_size, cpu - cpu % node_size);
         }
         model.init(host.cpus, host.version, host.interleave > 0);

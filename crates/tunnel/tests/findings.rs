@@ -443,7 +443,83 @@ fn tasks_beside_vms() -> Option<String> {
     off(&measured(&mut world, SECOND, 4 * SECOND), "hog")
 }
 
-const FINDINGS: [Finding; 29] = [
+/// Who has used a `cpu.max` is no rival of the groups beside it, as under EEVDF.
+fn beside_parked() -> Option<String> {
+    let mut world = World::new(host(1, 1)).unwrap();
+    let group = world.group(0, 100);
+    let (limited, free) = (world.group(group, 100), world.group(group, 100));
+    hogs(&mut world, 1, "limited", None, Some(limited));
+    hogs(&mut world, 1, "free", None, Some(free));
+    hogs(&mut world, 1, "root", None, None);
+    world.at(10 * MS, Change::Bandwidth(limited, 100_000, 5_000));
+    off(&measured(&mut world, SECOND, 4 * SECOND), "free")
+}
+
+/// Who was preempted in an RCU read section runs on until it is out, though its `cpu.max` is used up.
+fn parked_in_a_section() -> Option<String> {
+    let mut world = World::new(host(1, 1)).unwrap();
+    let group = world.group(0, 1000);
+    let hog = hogs(&mut world, 1, "limited", None, Some(group))[0];
+    hogs(&mut world, 2, "root", None, None);
+    world.at(10 * MS, Change::Bandwidth(group, 1_000_000, 5_000));
+    world.at(5 * MS, Change::RcuSection(hog, true));
+    let (had, _) = of(&measured(&mut world, 100 * MS, 900 * MS), "limited");
+    (had < 0.2).then(|| format!("a task inside a section has {had:.2} CPUs"))
+}
+
+/// VMs whose groups lie in each other are paid once.
+fn nested_vms() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let outer = world.group(0, 100);
+    let inner = world.group(outer, 100);
+    world.vm(VmSpec { group: Some(inner), ..VmSpec::new("inner", 4, Pattern::Compute) });
+    world.run(100 * MS);
+    let outer_vm =
+        VmSpec { group: Some(outer), group_per_vcpu: true, ..VmSpec::new("outer", 4, Pattern::Compute) };
+    world.vm(outer_vm);
+    let other = Some(world.group(0, 100));
+    hogs(&mut world, 4, "hog", None, other);
+    let (had, _) = of(&measured(&mut world, SECOND, 4 * SECOND), "hog");
+    ((had - 2.0).abs() > 0.1).then(|| format!("a group beside the one of two VMs has {had:.2} CPUs of 2"))
+}
+
+/// A third VM of a group is one of three.
+fn three_vms() -> Option<String> {
+    let mut world = World::new(host(3, 1)).unwrap();
+    let group = Some(world.group(0, 100));
+    for name in ["a", "b", "c"] {
+        world.vm(VmSpec { group, ..VmSpec::new(name, 3, Pattern::Compute) });
+    }
+    let other = Some(world.group(0, 100));
+    hogs(&mut world, 3, "hog", None, other);
+    let report = measured(&mut world, SECOND, 4 * SECOND);
+    let had: Vec<f64> = report.vms.iter().map(|vm| vm.cpus).collect();
+    had.iter()
+        .any(|had| (had - 0.5).abs() > 0.05)
+        .then(|| format!("VMs have {had:.2?} CPUs where 0.5 are due"))
+}
+
+/// A woken task finds whom it may preempt wherever in its LLC that one runs, on large hosts too.
+fn victim_in_a_large_host() -> Option<String> {
+    let late = |cpus| {
+        let mut world = World::new(host(cpus, cpus / 8)).unwrap();
+        let here: Vec<u32> = (0..8).collect();
+        hogs(&mut world, 8, "hog", Some(here.clone()), None);
+        for i in 0..6 {
+            let waker = Kind::Sleeper(1500_000, 4 * MS);
+            world.task(TaskSpec { cpus: Some(here.clone()), ..TaskSpec::new(&format!("waker{i}"), waker) });
+        }
+        let report = measured(&mut world, SECOND, 4 * SECOND);
+        let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
+        let waits: Vec<u64> = wakers.flat_map(|task| task.latencies.clone()).collect();
+        waits.iter().sum::<u64>() / waits.len() as u64
+    };
+    let (small, large) = (late(64), late(128));
+    println!("a woken task waits {large} ns with 128 CPUs, {small} with 64");
+    (large > small + small / 4).then(|| format!("{large} ns with 128 CPUs, {small} with 64"))
+}
+
+const FINDINGS: [Finding; 34] = [
     ("A1 two clocks in one queue", false, a1),
     ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, a2),
@@ -473,6 +549,11 @@ const FINDINGS: [Finding; 29] = [
     ("a group that begins in a pool that lags", false, newcomer),
     ("ordinary tasks beside VMs of their group", false, tasks_beside_vms),
     ("migration disabled and enabled in a pool that lags", false, migration_off_and_on),
+    ("beside a group that is parked", false, beside_parked),
+    ("parked inside an RCU read section", false, parked_in_a_section),
+    ("VMs whose groups lie in each other", false, nested_vms),
+    ("three VMs of a group", false, three_vms),
+    ("whom to preempt on a large host", false, victim_in_a_large_host),
 ];
 
 #[test]

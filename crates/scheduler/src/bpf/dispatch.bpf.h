@@ -154,13 +154,16 @@ static bool somebody_waits(s32 cpu)
 /* So many tasks of another LLC's queue are looked at for one that may run here. */
 #define PULL_SCAN 8
 
-/* Takes the first of those at the head of a queue that may run here. */
-__noinline int pull_from(u64 dsq)
+/* Takes the first of those at the head of a queue that may run here, and whose key is before
+ * `before`; 0: whatever it is. */
+__noinline int pull_from(u64 dsq, u64 before)
 {
 	struct task_struct *p;
 	u32 i = 0;
 
 	bpf_for_each (scx_dsq, p, dsq, 0) {
+		if (before && !ovb_vtime_before(p->scx.dsq_vtime, before))
+			break;
 		if (may_run_on(p, bpf_get_smp_processor_id()) &&
 		    move_here(BPF_FOR_EACH_ITER, p, p->scx.slice))
 			return 1;
@@ -186,7 +189,7 @@ static bool pull(u32 llc, bool sched_idle)
 		if (other == llc || (llc_node[bounded(other, OVB_MAX_LLCS)] != node) != remote)
 			continue;
 		dsq = sched_idle ? idle_dsq(llc_dsq(other)) : llc_dsq(other);
-		if (scx_bpf_dsq_nr_queued(dsq) > 0 && pull_from(dsq)) {
+		if (scx_bpf_dsq_nr_queued(dsq) > 0 && pull_from(dsq, 0)) {
 			count(OVB_COUNT_PULLED);
 			return true;
 		}
@@ -218,10 +221,8 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	if (other >= nr_llcs)
 		other = 0;
 	cpuc->next_llc = other;
-	if (other == llc || !peek_at(llc_dsq(other), cpuc) ||
-	    !ovb_vtime_before(cpuc->peeked_key + pool_at(0)->offset + BALANCE_SLICES * slice_ns,
-			      first) ||
-	    !pull_from(llc_dsq(other)))
+	if (other == llc ||
+	    !pull_from(llc_dsq(other), first - pool_at(0)->offset - BALANCE_SLICES * slice_ns))
 		return false;
 	count(OVB_COUNT_BALANCE);
 	return true;
@@ -415,11 +416,16 @@ static void unpark(void)
 					scx_bpf_dsq_move(&it, p, PARKED, 0);
 				continue;
 			}
-			vcpu_queued(taskc);
+			if (!taskc->sched_idle)
+				vcpu_queued(taskc);
 			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
 			if (taskc->sched_idle ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
-					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0))
+					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0)) {
+				/* It has gone meanwhile. */
+				if (!taskc->queued_since)
+					vcpu_left_queue(taskc, false);
 				continue;
+			}
 			cpu = cpu_for(p);
 			if (cpu >= 0)
 				scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);

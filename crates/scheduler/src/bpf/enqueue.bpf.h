@@ -45,7 +45,10 @@ static bool queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 en
 
 	taskc->queued_since = scx_bpf_now();
 	taskc->dsq = taskc->sched_idle ? idle_dsq(dsq) : dsq;
-	if (is_throttled(taskc->node) && !taskc->out_of_turn) {
+	if (taskc->out_of_turn)
+		count(OVB_COUNT_IN_RCU);
+	/* Whoever waits for a grace period would wait for the next period of a cpu.max. */
+	if (is_throttled(taskc->node) && !in_rcu_section(p)) {
 		count(OVB_COUNT_PARKED);
 		scx_bpf_dsq_insert(p, PARKED, slice, enq_flags);
 		return false;
@@ -66,7 +69,9 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 {
 	struct task_ctx *taskc = task_ctx(p);
 	s32 cpu = scx_bpf_task_cpu(p), idle = -1;
-	bool woken = enq_flags & SCX_ENQ_WAKEUP, bound = is_bound(p, cpu);
+	/* Once: the preferred CPUs may change meanwhile. */
+	s32 near = preferred_cpu(p, cpu);
+	bool woken = enq_flags & SCX_ENQ_WAKEUP, bound = must_stay(p, near);
 
 	if (!taskc) {
 		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
@@ -76,7 +81,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (!bound)
-		cpu = homeward(p, taskc, preferred_cpu(p, cpu));
+		cpu = homeward(p, taskc, near);
 	else if (!is_preferred(cpu))
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;

@@ -43,10 +43,16 @@ static s32 preferred_cpu(const struct task_struct *p, s32 cpu)
 	return other < nr_cpus ? other : -1;
 }
 
-/* Whether a task must be queued on its own CPU, `cpu`. */
+/* Whether a task must be queued on its own CPU; `near` is its preferred_cpu(). */
+static bool must_stay(const struct task_struct *p, s32 near)
+{
+	return p->nr_cpus_allowed == 1 || is_migration_disabled(p) || near < 0;
+}
+
+/* The same of a task on `cpu`. */
 static bool is_bound(const struct task_struct *p, s32 cpu)
 {
-	return p->nr_cpus_allowed == 1 || is_migration_disabled(p) || preferred_cpu(p, cpu) < 0;
+	return must_stay(p, preferred_cpu(p, cpu));
 }
 
 /* An idle CPU for a task that may run on preferred ones, claimed; negative if there is none. */
@@ -55,6 +61,11 @@ static s32 idle_preferred(struct task_struct *p, s32 cpu, u64 wake_flags)
 	struct bpf_cpumask *mask = preferred;
 
 	return mask ? scx_bpf_select_cpu_and(p, cpu, wake_flags, cast_mask(mask), 0) : -1;
+}
+
+static bool is_wanted(u32 cpu)
+{
+	return wanted_cpus[bounded(cpu / 64, OVB_MAX_CPUS / 64)] >> (cpu & 63) & 1;
 }
 
 /* Set the preferred CPUs. Kick those that lose preference, so that they give up what they run. */
@@ -67,12 +78,13 @@ int overbook_prefer(void *ctx)
 	bpf_rcu_read_lock();
 	mask = preferred;
 	if (mask) {
-		bpf_for (i, 0, nr_cpus) {
-			if (wanted_cpus[bounded(i / 64, OVB_MAX_CPUS / 64)] & 1ull << (i & 63))
+		/* The new ones first: there is always one. */
+		bpf_for (i, 0, nr_cpus)
+			if (is_wanted(i))
 				bpf_cpumask_set_cpu(i, mask);
-			else if (bpf_cpumask_test_and_clear_cpu(i, mask))
+		bpf_for (i, 0, nr_cpus)
+			if (!is_wanted(i) && bpf_cpumask_test_and_clear_cpu(i, mask))
 				scx_bpf_kick_cpu(i, SCX_KICK_PREEMPT);
-		}
 	}
 	bpf_rcu_read_unlock();
 	return 0;

@@ -43,11 +43,20 @@ __noinline u32 is_throttled(u32 place)
 
 		if (!node)
 			break;
-		if (node->throttled && node->quota.quota)
+		if (has_used_up(node))
 			return true;
 		place = node->parent;
 	}
 	return false;
+}
+
+/* A group's tasks are parked from here on, or may run again. */
+static void throttle(struct node_ctx *node, u32 place, u32 parked)
+{
+	if (node->throttled == parked)
+		return;
+	node->throttled = parked;
+	recount_above(place);
 }
 
 /* Takes what a task has run off the quotas of its group and all above it. */
@@ -63,7 +72,7 @@ __noinline int spend(u32 place, u64 ns)
 		if (node->quota.quota) {
 			__sync_fetch_and_sub(&node->quota.left, ns);
 			if (node->quota.left <= 0)
-				node->throttled = 1;
+				throttle(node, place, 1);
 		}
 		place = node->parent;
 	}
@@ -90,7 +99,7 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 		return 0;
 	if (quota_us == ~0ull) {
 		node->quota.quota = 0;
-		node->throttled = 0;
+		throttle(node, place, 0);
 		lifted_at = scx_bpf_now();
 		if (__sync_fetch_and_and(word, ~bit) & bit)
 			__sync_fetch_and_sub(&nr_limited, 1);
@@ -102,14 +111,14 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 	/* A period begins now, as CFS has it. */
 	node->quota.left = (s64)node->quota.quota;
 	node->quota.next = scx_bpf_now() + node->quota.period;
-	node->throttled = 0;
+	throttle(node, place, 0);
 	if (!(__sync_fetch_and_or(word, bit) & bit) && !__sync_fetch_and_add(&nr_limited, 1))
 		start_refills();
 	return 0;
 }
 
 /* Start a due period of a group. Returns 1 if that lifts the throttle. */
-static int refill_one(struct node_ctx *node, u64 now)
+static int refill_one(struct node_ctx *node, u32 place, u64 now)
 {
 	struct ovb_quota copy = node->quota;
 	s64 left = copy.left;
@@ -120,7 +129,7 @@ static int refill_one(struct node_ctx *node, u64 now)
 	}
 	if (!node->throttled || node->quota.left <= 0)
 		return 0;
-	node->throttled = 0;
+	throttle(node, place, 0);
 	return 1;
 }
 
@@ -134,13 +143,15 @@ static int refill_all(u64 now)
 
 		bpf_for (j, 0, 64) {
 			struct node_ctx *node;
+			u32 place;
 
 			if (!bits)
 				break;
-			node = node_at(i * 64 + (u32)__builtin_ctzll(bits));
+			place = i * 64 + (u32)__builtin_ctzll(bits);
+			node = node_at(place);
 			bits &= bits - 1;
 			if (node)
-				freed |= refill_one(node, now);
+				freed |= refill_one(node, place, now);
 		}
 	}
 	return freed;

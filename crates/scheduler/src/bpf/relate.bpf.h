@@ -71,7 +71,7 @@ int BPF_PROG(irq_accepted, u32 apicid, u16 delivery_mode, u16 trigger_mode, u8 v
 	if (!vmc || !taskc->vcpu)
 		return 0;
 	if (delivery_mode == APIC_DM_INIT) {
-		struct vcpu_ctx *to = vcpu_ctx(vmc, apicid);
+		struct vcpu_ctx *to = apicid < OVB_MAX_VCPUS ? vcpu_ctx(vmc, apicid) : NULL;
 
 		if (to)
 			ovb_sent_reset(&to->sent);
@@ -128,8 +128,10 @@ __noinline int answer(u32 vm, u32 sender, u32 receiver)
 		mark(&known->waiting, sender, false);
 		mark(&known->answered, sender, true);
 		/* It may have been picked meanwhile. */
-		if (!taskc->queued_since)
+		if (!taskc->queued_since) {
 			mark(&known->at_work, sender, false);
+			mark(&known->answered, sender, false);
+		}
 	}
 	bpf_task_release(p);
 	return 0;
@@ -149,10 +151,11 @@ __noinline int answer_all(struct task_ctx *taskc __arg_nonnull)
 		u64 from = self->from[i];
 
 		bpf_for (j, 0, SENDERS) {
-			u32 sender = i * 64 + (u32)__builtin_ctzll(from);
+			u32 sender;
 
 			if (!from)
 				break;
+			sender = i * 64 + (u32)__builtin_ctzll(from);
 			mark(&self->from[i], sender, false);
 			answer(taskc->vm, sender, taskc->vcpu - 1);
 			from &= from - 1;
@@ -216,11 +219,12 @@ __noinline int look_for_answers(u32 vm)
 		u32 to = vcpuc->sent.to[i];
 
 		bpf_for (j, 0, RECEIVERS) {
-			u32 receiver = i * 32 + (u32)__builtin_ctz(to);
 			struct task_struct *p;
+			u32 receiver;
 
 			if (!to)
 				break;
+			receiver = i * 32 + (u32)__builtin_ctz(to);
 			to &= to - 1;
 			p = bpf_task_from_pid(vmc->pids[bounded(receiver, OVB_MAX_VCPUS)]);
 			if (!p)

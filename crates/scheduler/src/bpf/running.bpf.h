@@ -43,7 +43,9 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	cpuc->vm = taskc->vm;
 	cpuc->since = taskc->sched_idle ? 0 : now;
 	if (cpuc->heir != (u32)p->pid)
-		cpuc->until = now + slice_of(taskc->vm);
+		/* After a task of a higher class it has the rest of its slice. */
+		cpuc->until = now + (p->scx.slice < slice_of(taskc->vm) ? p->scx.slice
+									: slice_of(taskc->vm));
 	else if ((s64)(cpuc->until - now) > 0)
 		scx_bpf_task_set_slice(p, cpuc->until - now);
 	cpuc->heir = 0;

@@ -32,6 +32,8 @@ const volatile u32 cpu_llc[OVB_MAX_CPUS];
 const volatile u32 llc_cpus[OVB_MAX_LLCS];
 const volatile u32 llc_first[OVB_MAX_LLCS];
 const volatile u32 llc_node[OVB_MAX_LLCS];
+/* The CPU after each in its LLC, and the first after the last. */
+const volatile u32 llc_next[OVB_MAX_CPUS];
 /* Those that are online, 64 at a time. When some come or go the scheduler is loaded anew. */
 const volatile u64 cpus_online[OVB_MAX_CPUS / 64];
 /* Some CPUs may be preferred to others (prefer.bpf.h); a host never asks. */

@@ -141,7 +141,8 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 		       s32 cpu, u64 level, u64 offset, bool woken)
 {
 	u64 turn = aged_slice(tenant), vtime = tenant->vtime, deadline = tenant->deadline;
-	bool slept = (woken || taskc->fresh) && (!node || node->nr_active <= 1);
+	/* On its way to an idle CPU it is not counted yet. */
+	bool slept = (woken || taskc->fresh) && (!node || node->nr_active <= !!taskc->counted);
 	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
 	u64 reach = aged_reach(tenant, node, cpu, slice_ns);
 	u64 floor = ovb_earliest(level, turn, reach, slept) - offset;
@@ -214,10 +215,8 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 	/* Of little weight it would wait there for long, and all who wait for a grace period with
 	 * it: the kernel complained of stalls. It goes before others until it is out. */
 	taskc->out_of_turn = ovb_vtime_before(level, key_of(taskc)) && in_rcu_section(p);
-	if (taskc->out_of_turn) {
+	if (taskc->out_of_turn)
 		taskc->key = level - queue_offset;
-		count(OVB_COUNT_IN_RCU);
-	}
 	return 0;
 }
 
@@ -310,7 +309,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 static void goes_by_key(struct task_ctx *taskc, struct cpu_ctx *cpuc, s32 cpu)
 {
 	if (taskc->sched_idle) {
-		cpuc->key = cpuc->level + 1000 * slice_ns;
+		cpuc->key = cpuc->level + (1ull << 61);
 		return;
 	}
 	cpuc->key = key_of(taskc);

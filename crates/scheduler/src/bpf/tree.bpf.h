@@ -70,11 +70,12 @@ u32 generation = 1;
 static __always_inline u32 take_place(u32 *used, u64 *in_use, u32 size)
 {
 	u32 place = *used < size ? __sync_fetch_and_add(used, 1) : size, i;
+	u64 own = 1ull << (place & 63);
 
-	if (place < size) {
-		__sync_fetch_and_or(&in_use[bounded(place / 64, size / 64)], 1ull << (place & 63));
+	/* Another CPU that found the table used up may have taken it meanwhile. */
+	if (place < size &&
+	    !(__sync_fetch_and_or(&in_use[bounded(place / 64, size / 64)], own) & own))
 		return place;
-	}
 	for (i = 0; i < size / 64; i++) {
 		u64 bits = in_use[i], bit = ~bits & (bits + 1);
 
@@ -121,11 +122,19 @@ static void free_node(u32 place)
 		give_back(node_in_use, OVB_MAX_NODES, place);
 }
 
+/* Whether a group has used its cpu.max. */
+static bool has_used_up(const struct node_ctx *node)
+{
+	return node->throttled && node->quota.quota;
+}
+
 /* What a node counts as above: the place of its group, and its weight; 0 if nothing in it is
- * active, or the root is above. */
+ * active, all of it is parked, or the root is above. */
 static u64 counts_as(const struct node_ctx *node)
 {
-	return node->nr_active && node->parent ? (u64)node->parent << 32 | node->weight : 0;
+	if (!node->nr_active || !node->parent || has_used_up(node))
+		return 0;
+	return (u64)node->parent << 32 | node->weight;
 }
 
 /*
@@ -135,12 +144,12 @@ static u64 counts_as(const struct node_ctx *node)
  */
 __noinline int recount_above(u32 place)
 {
-	u32 step, behind = 0;
+	/* Groups that became active, or inactive, and are to be counted above in their turn. */
+	u32 step, ahead = 0, behind = 0;
 	u64 was, is;
 
 	bpf_for (step, 0, 2 * MAX_DEPTH) {
 		struct node_ctx *node = node_at(place), *up;
-		u32 ahead = 0;
 
 		if (!node)
 			break;
@@ -171,11 +180,11 @@ __noinline int recount_above(u32 place)
 		/* It has changed again meanwhile: once more. */
 		if (counts_as(node) != is)
 			continue;
-		place = ahead;
-		if (!ahead) {
-			place = behind;
+		place = ahead ? ahead : behind;
+		if (ahead)
+			ahead = 0;
+		else
 			behind = 0;
-		}
 	}
 	return 0;
 }

@@ -171,6 +171,9 @@ static u32 common_group(u32 a, u32 b)
 	return 0;
 }
 
+/* Tenants of VMs are found on one CPU at a time; who comes meanwhile comes again. */
+u32 settling;
+
 /* Gives a VM that shares its group a node of its own. */
 __noinline int stand_alone(u32 vm)
 {
@@ -181,8 +184,8 @@ __noinline int stand_alone(u32 vm)
 	if (!vmc || vmc->own_node)
 		return 0;
 	node = node_at(vmc->node);
-	if (node)
-		__sync_val_compare_and_swap(&node->vm, vm, 0);
+	if (node && node->vm == vm)
+		node->vm = 0;
 	place = new_node(vmc->group, vmc->weight ? vmc->weight : OVB_WEIGHT_NICE_0);
 	node = node_at(place);
 	if (node)
@@ -193,12 +196,31 @@ __noinline int stand_alone(u32 vm)
 	return 0;
 }
 
+/* Whether a VM shares a group with others, whose groups are this one or below. VMs that have this
+ * one, or one above it, to themselves have so no more. */
+__noinline u32 is_shared(u32 vm, u32 group)
+{
+	u32 place, shared = 0;
+
+	bpf_for (place, 0, vms_used) {
+		struct vm_ctx *other = place + 1 == vm ? NULL : vm_ctx(place + 1);
+
+		if (!other || !other->at.alive || !other->settled)
+			continue;
+		if (is_within(group, other->group))
+			stand_alone(place + 1);
+		if (is_within(other->group, group))
+			shared = 1;
+	}
+	return shared;
+}
+
 /* Finds the tenant of a VM, one of whose threads is in a group. */
 __noinline int settle_group(u32 vm, u32 group)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);
 	struct node_ctx *node;
-	u32 owner;
+	u32 shared;
 
 	if (!vmc)
 		return 0;
@@ -215,12 +237,13 @@ __noinline int settle_group(u32 vm, u32 group)
 		return 0;
 	}
 	node = node_at(vmc->node);
-	if (node)
-		__sync_val_compare_and_swap(&node->vm, vm, 0);
+	if (node && node->vm == vm)
+		node->vm = 0;
 	vmc->node = 0;
+	shared = is_shared(vm, group);
 	node = node_at(group);
-	owner = node ? __sync_val_compare_and_swap(&node->vm, 0, vm) : 0;
-	if (node && (!owner || owner == vm)) {
+	if (node && !shared) {
+		node->vm = vm;
 		vmc->node = group;
 		/* What its parts have run as tenants is settled with them. */
 		node->time.vtime = tide;
@@ -229,8 +252,6 @@ __noinline int settle_group(u32 vm, u32 group)
 		return 0;
 	}
 	stand_alone(vm);
-	if (owner)
-		stand_alone(owner);
 	return 0;
 }
 
@@ -271,12 +292,16 @@ static u32 group_of_process(u32 pid, u32 otherwise)
 	return otherwise;
 }
 
-/* Finds the tenant of a VM, by the group of one of its vCPUs. */
-static void find_group(u32 vm, struct vm_ctx *vmc, u32 group)
+/* Finds the tenant of a VM, by the group of one of its vCPUs; false if another CPU is at it. */
+static bool find_group(u32 vm, struct vm_ctx *vmc, u32 group)
 {
+	if (__sync_lock_test_and_set(&settling, 1))
+		return false;
 	if (!vmc->settled)
 		settle_group(vm, group_of_process(vmc->at.pid, group));
 	settle_group(vm, group);
+	__sync_lock_test_and_set(&settling, 0);
+	return true;
 }
 
 /* What a vCPU adds to the weight of its VM: that of its group below the VM's, or its own. */
@@ -325,8 +350,12 @@ __noinline int find_tenant(struct task_ctx *taskc __arg_nonnull)
 		u32 weight;
 
 		if (taskc->moves != vmc->moves) {
-			taskc->moves = vmc->moves;
-			find_group(taskc->vm, vmc, place);
+			u32 moves = vmc->moves;
+
+			if (find_group(taskc->vm, vmc, place))
+				taskc->moves = moves;
+			else
+				taskc->generation = 0;
 		}
 		weight = weight_in_vm(taskc, vmc);
 		if (vcpuc && vcpuc->weight != weight)
@@ -494,7 +523,8 @@ __noinline int discover(u32 pid)
 	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
 	vmc->places[bounded(id, OVB_MAX_VCPUS)] = taskc->vcpu_place;
 	taskc->moves = vmc->moves;
-	find_group(vm, vmc, taskc->node);
+	if (!find_group(vm, vmc, taskc->node))
+		taskc->moves--;
 	vcpuc->weight = 0;
 	weigh_vcpu(vmc, vcpuc, weight_in_vm(taskc, vmc));
 	taskc->vcpu = id + 1;
@@ -570,6 +600,8 @@ static void vcpu_gone(const struct task_struct *p, struct task_ctx *taskc)
 		ovb_sent_reset(&vcpuc->sent);
 		if (vmc->pids[bounded(id, OVB_MAX_VCPUS)] == (u32)p->pid)
 			vmc->pids[bounded(id, OVB_MAX_VCPUS)] = 0;
+		if (vmc->places[bounded(id, OVB_MAX_VCPUS)] == taskc->vcpu_place)
+			vmc->places[bounded(id, OVB_MAX_VCPUS)] = 0;
 		vcpuc->stats.alive = 0;
 		weigh_vcpu(vmc, vcpuc, 0);
 		give_back(vcpu_in_use, OVB_MAX_ALL_VCPUS, taskc->vcpu_place - 1);

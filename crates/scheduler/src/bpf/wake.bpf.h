@@ -9,8 +9,16 @@
 #include "prefer.bpf.h"
 #include "time.bpf.h"
 
-/* So many CPUs, from its last one on, are looked at for somebody whom a woken task may preempt. */
+/* So many CPUs, from its last one on, are looked at for somebody whom a woken task may preempt: all
+ * of a host that has no more, else those of the LLC. */
 #define VICTIMS 64
+
+static u32 next_to_look_at(u32 cpu)
+{
+	if (nr_cpus > VICTIMS)
+		return llc_next[bounded(cpu, OVB_MAX_CPUS)];
+	return cpu + 1 < nr_cpus ? cpu + 1 : 0;
+}
 
 /* Whether a task may take a CPU from whoever runs there, and goes before that one. */
 static bool may_preempt(const struct task_struct *p, const struct task_ctx *taskc, s32 cpu,
@@ -32,24 +40,23 @@ static bool may_preempt(const struct task_struct *p, const struct task_ctx *task
 				cpuc->key);
 }
 
-/* Find the CPU with the latest key in this LLC, or one that runs SCHED_IDLE tasks in any. −1 if
- * there is none. */
+/* Find the CPU with the latest key in this LLC, or one that runs SCHED_IDLE tasks, on a host of at
+ * most VICTIMS CPUs in any. −1 if there is none. */
 __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
 			  s32 prev_cpu)
 {
 	struct cpu_ctx *self = this_cpu_ctx(), *cpuc;
-	u32 llc = llc_of(prev_cpu), vm_class = class_of(taskc->vm), i;
+	u32 llc = llc_of(prev_cpu), vm_class = class_of(taskc->vm), next = (u32)prev_cpu, i;
 
 	if (!self)
 		return -1;
 	self->victim = -1;
 	bpf_for (i, 0, VICTIMS) {
-		u32 cpu = (u32)prev_cpu + i;
+		u32 cpu = next;
 
-		if (i >= nr_cpus)
+		if (i && cpu == (u32)prev_cpu)
 			break;
-		if (cpu >= nr_cpus)
-			cpu -= nr_cpus;
+		next = next_to_look_at(cpu);
 		cpuc = cpu_ctx_of(cpu);
 		if (!cpuc || (llc_of(cpu) != llc && cpuc->since) ||
 		    !may_preempt(p, taskc, cpu, vm_class) ||

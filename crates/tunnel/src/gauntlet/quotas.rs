@@ -8,11 +8,11 @@ use crate::guest::Pattern;
 use crate::world::{Change, Host, Report};
 use anyhow::Result;
 
-/// Groups run for what their `cpu.max` allows them, nested, VMs and others, and the rest goes to whoever can use it. What
-/// one of two siblings may not use is shared by weights as if it could: the other one's part is a matter of some per cent.
+/// Groups run for what their `cpu.max` allows them, nested, VMs and others, and the rest goes to whoever can use it. Of two
+/// siblings, the one that may not run is no rival of the other.
 pub(super) fn quotas(object: Option<Vec<u8>>) -> Result<Report> {
     let mut setup =
-        Setup::new(object, Host { bounds: Bounds { idle_ns: None, ..shares(0.16) }, ..Host::default() })?;
+        Setup::new(object, Host { bounds: Bounds { idle_ns: None, ..shares(0.05) }, ..Host::default() })?;
     let (alone, outer, of_vm) =
         (setup.world.group(0, 100), setup.world.group(0, 100), setup.world.group(0, 100));
     let inner = [setup.world.group(outer, 100), setup.world.group(outer, 100)];
@@ -27,7 +27,7 @@ pub(super) fn quotas(object: Option<Vec<u8>>) -> Result<Report> {
     {
         setup.world.at(at * MS, Change::Bandwidth(group, 100_000, quota));
     }
-    setup.world.at(200 * MS, Change::Bandwidth(inner[0], 50_000, 10_000));
+    setup.world.at(200 * MS, Change::Bandwidth(inner[0], 100_000, 20_000));
     let mut report = setup.run(1000, 4000);
     for (name, limit) in [("alone", 0.5), ("inner0", 0.2), ("inner", 0.6), ("vm", 0.7)] {
         let had: f64 = report.tasks.iter().filter(|t| t.name.starts_with(name)).map(|t| t.cpus).sum();

@@ -79,8 +79,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "no quota of groups above",
         "quota.bpf.h",
-        "\t\tif (node->throttled && node->quota.quota)\n\t\t\treturn true;\n\t\tplace = node->parent;",
-        "\t\treturn node->throttled;\n\t\tplace = node->parent;",
+        "\t\tif (has_used_up(node))\n\t\t\treturn true;\n\t\tplace = node->parent;",
+        "\t\treturn has_used_up(node);\n\t\tplace = node->parent;",
     ),
     mutant(
         "groups too deep for limits",
@@ -91,7 +91,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "a limit that changes at the next period",
         "quota.bpf.h",
-        "\tnode->quota.left = (s64)node->quota.quota;\n\tnode->quota.next = scx_bpf_now() + node->quota.period;\n\tnode->throttled = 0;\n",
+        "\tnode->quota.left = (s64)node->quota.quota;\n\tnode->quota.next = scx_bpf_now() + node->quota.period;\n\tthrottle(node, place, 0);\n",
         "\tif (!node->quota.next) {\n\t\tnode->quota.left = (s64)node->quota.quota;\n\t\tnode->quota.next = scx_bpf_now() + node->quota.period;\n\t}\n",
     ),
     mutant(
@@ -115,7 +115,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "nobody is parked",
         "enqueue.bpf.h",
-        "\tif (is_throttled(taskc->node) && !taskc->out_of_turn) {",
+        "\tif (is_throttled(taskc->node) && !in_rcu_section(p)) {",
         "\tif (0) {",
     ),
     mutant("nobody pays", "time.bpf.h", "\t\ttaskc->own.vtime += ovb_age(taskc->own.rate, used);", "\t\t;"),
