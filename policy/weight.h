@@ -131,7 +131,7 @@ static inline ovb_u64 ovb_rate_times(ovb_u64 rate, ovb_u32 a, ovb_u32 b)
 	return ovb_rate_pack((ovb_u32)(product >> 31), shift + 1);
 }
 
-/* What a rate was made of, in one word: that of the levels below, and one level's. Rates are asked
+/* What a rate was made of, in one word: that of the depths below, and of one. Rates are asked
  * for all the time, and change seldom. Two ways to weigh a tenant have one word by chance only,
  * once in 2^64 changes. */
 static inline ovb_u64 ovb_rate_inputs(ovb_u64 below, ovb_u64 total, ovb_u32 weight)

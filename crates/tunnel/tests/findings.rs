@@ -506,7 +506,7 @@ fn victim_in_a_large_host() -> Option<String> {
         let here: Vec<u32> = (0..8).collect();
         hogs(&mut world, 8, "hog", Some(here.clone()), None);
         for i in 0..6 {
-            let waker = Kind::Sleeper(1500_000, 4 * MS);
+            let waker = Kind::Sleeper(1_500_000, 4 * MS);
             world.task(TaskSpec { cpus: Some(here.clone()), ..TaskSpec::new(&format!("waker{i}"), waker) });
         }
         let report = measured(&mut world, SECOND, 4 * SECOND);

@@ -273,7 +273,7 @@ __noinline int run_overdue(u64 dsq, u64 now)
 	struct task_struct *p;
 	u32 i = 0;
 
-	/* Those who are parked stand in the order in which they came. */
+	/* Those who are parked stand in the order in which they came, unless they are many. */
 	bpf_for_each (scx_dsq, p, dsq, dsq == PARKED ? 0 : SCX_DSQ_ITER_REV) {
 		struct task_ctx *taskc = task_ctx(p);
 
@@ -384,7 +384,8 @@ static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prev
 		keep_running(prev, prevc, cpuc, cpu);
 }
 
-/* A CPU to be told of a task that has come out of parking; negative if none idles. */
+/* A CPU to be told of a task that has come out of parking: an idle one, or negative if none is; in
+ * a guest a bound task's own. */
 static s32 cpu_for(const struct task_struct *p)
 {
 	struct bpf_cpumask *mask = preferred;

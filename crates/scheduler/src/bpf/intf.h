@@ -36,7 +36,7 @@ enum ovb_count {
 	OVB_COUNT_PARKED,
 	/* Running tasks preempted by one that woke up. */
 	OVB_COUNT_PREEMPT,
-	/* Slices extended, since nobody with an earlier key waited. */
+	/* Slices extended although others waited, as nobody had an earlier key. */
 	OVB_COUNT_KEEP,
 	/* Tasks pulled from another LLC's queue by a CPU that had nothing else, and as more was
 	 * owed to them there. */

@@ -31,9 +31,9 @@ static u64 key_now(struct task_struct *prev, struct task_ctx *prevc, s32 cpu)
 
 /*
  * In this order: who has waited for too long; the VM whose vCPU has just left waiting for a
- * sibling; the earliest of the heads of this CPU's queues, or another vCPU of its VM, unless the
- * task that runs is before it; one of another LLC who is owed much more than that; any of another
- * LLC if this CPU had nothing else; SCHED_IDLE tasks; and the task that runs.
+ * sibling; unless the task that runs goes before the first of this CPU's queues: one of another
+ * LLC who is owed much more, then that first, or another vCPU of its VM; any of another LLC if
+ * this CPU had nothing else; SCHED_IDLE tasks; and the task that runs.
  */
 void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 {

@@ -66,7 +66,8 @@ const volatile u64 stale_ns = 1000000;
 const volatile u64 window_ns = 50000000;
 /* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
 const volatile u64 idle_patience_ns = 1000000000;
-/* Two PAUSE exits no further apart are one spin, ns: the hardware's window, an exit, some room. */
+/* Time between two PAUSE exits no further apart was spun, ns: the hardware's window, an exit, some
+ * room. */
 const volatile u64 spin_gap_ns = 20000;
 /* A spinner for whom KVM has asked nobody leaves its CPU so much later, ns: when the program that
  * finds that out has ended. */

@@ -3,8 +3,8 @@
  * VMs and their vCPUs: how they are found, which tenant they are, and what is known of each vCPU.
  *
  * A thread is known as a vCPU by the preempt notifier that KVM hangs on it (kvm.bpf.h), so VMs that
- * ran before the scheduler was loaded are found like new ones: at a tick, when a turn of theirs
- * ends, when they spin, or when they send an IPI.
+ * ran before the scheduler was loaded are found like new ones: at a tick, when they leave
+ * their CPU, when they spin, or when they send an IPI.
  *
  * The tenant is the group that holds the VM and no other, with all that is in it; where VMs share a
  * group, the VM is a node of its own below that group, with the weights of all its vCPUs, whether
