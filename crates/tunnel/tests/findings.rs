@@ -483,6 +483,60 @@ fn nested_vms() -> Option<String> {
     ((had - 2.0).abs() > 0.1).then(|| format!("a group beside the one of two VMs has {had:.2} CPUs of 2"))
 }
 
+/// Who wakes up beside a group that runs on all LLCs waits no longer than where all CPUs are one LLC.
+fn beside_a_wide_group() -> Option<String> {
+    let late = |llcs| {
+        let mut world = World::new(host(32, llcs)).unwrap();
+        let wide = Some(world.group(0, 100));
+        hogs(&mut world, 64, "hog", None, wide);
+        let group = Some(world.group(0, 100));
+        for i in 0..16 {
+            let waker = Kind::Sleeper(1_500_000, 4 * MS);
+            world.task(TaskSpec { group, ..TaskSpec::new(&format!("waker{i}"), waker) });
+        }
+        let report = measured(&mut world, SECOND, 4 * SECOND);
+        let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
+        let waits: Vec<u64> = wakers.flat_map(|task| task.latencies.clone()).collect();
+        println!("{:?} {:?}", of(&report, "hog"), of(&report, "waker"));
+        waits.iter().sum::<u64>() / waits.len() as u64
+    };
+    let (one, eight) = (late(1), late(8));
+    println!("a woken task waits {eight} ns with 8 LLCs, {one} with one");
+    (eight > 2 * one).then(|| format!("{eight} ns with 8 LLCs, {one} with one"))
+}
+
+/// Whether vCPUs are in the VM's group or in one of their own below it changes nothing for others.
+fn vcpus_in_a_group_below() -> Option<String> {
+    let late = |below: bool| {
+        let mut world = World::new(host(4, 1)).unwrap();
+        let group = world.group(0, 100);
+        let [threads, vcpus] = [world.group(group, 100), world.group(group, 100)];
+        let main = Kind::Sleeper(20_000, 50 * MS);
+        let main =
+            TaskSpec { group: Some(if below { threads } else { group }), ..TaskSpec::new("main", main) };
+        let tgid = world.process(main);
+        let vcpus = Some(if below { vcpus } else { group });
+        world.vm(VmSpec { tgid, group: vcpus, ..VmSpec::new("vm", 8, Pattern::Compute) });
+        let sleepers = Some(world.group(0, 100));
+        world.vm(VmSpec { group: sleepers, ..VmSpec::new("halts", 4, Pattern::Sleeper) });
+        let group = Some(world.group(0, 100));
+        for i in 0..4 {
+            let waker = Kind::Sleeper(1_500_000, 4 * MS);
+            world.task(TaskSpec { group, ..TaskSpec::new(&format!("waker{i}"), waker) });
+        }
+        let report = measured(&mut world, SECOND, 4 * SECOND);
+        let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
+        let waits: Vec<u64> = wakers.flat_map(|task| task.latencies.clone()).collect();
+        for vm in &report.vms {
+            println!("{} {} {:?}", vm.name, vm.cpus, vm.due);
+        }
+        waits.iter().sum::<u64>() / waits.len() as u64
+    };
+    let (flat, nested) = (late(false), late(true));
+    println!("a woken task waits {nested} ns beside vCPUs in a group below, {flat} otherwise");
+    (nested > 2 * flat).then(|| format!("{nested} ns with vCPUs in a group below, {flat} without"))
+}
+
 /// A third VM of a group is one of three.
 fn three_vms() -> Option<String> {
     let mut world = World::new(host(3, 1)).unwrap();
@@ -519,7 +573,7 @@ fn victim_in_a_large_host() -> Option<String> {
     (large > small + small / 4).then(|| format!("{large} ns with 128 CPUs, {small} with 64"))
 }
 
-const FINDINGS: [Finding; 34] = [
+const FINDINGS: [Finding; 36] = [
     ("A1 two clocks in one queue", false, a1),
     ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, a2),
@@ -552,6 +606,8 @@ const FINDINGS: [Finding; 34] = [
     ("beside a group that is parked", false, beside_parked),
     ("parked inside an RCU read section", false, parked_in_a_section),
     ("VMs whose groups lie in each other", false, nested_vms),
+    ("beside a group on all LLCs", false, beside_a_wide_group),
+    ("vCPUs in a group below the VM's", false, vcpus_in_a_group_below),
     ("three VMs of a group", false, three_vms),
     ("whom to preempt on a large host", false, victim_in_a_large_host),
 ];

@@ -116,6 +116,8 @@ struct task_ctx {
 	/* Where it is counted while it is runnable, and with which weight; 0 if it is not. */
 	u32 counted_in;
 	u32 counted;
+	/* Of which tenant it counts as a member while it is runnable. */
+	u32 member_of;
 	/* Its own weight. */
 	u32 weight;
 	/* Place of the set of its CPUs, and of that whose queue its key is for; see pool.bpf.h. */

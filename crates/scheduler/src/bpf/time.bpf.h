@@ -34,9 +34,12 @@ static u64 slice_of_node(const struct node_ctx *node)
 /* How far a tenant may rightly be from the level: as it gets by running on all its CPUs at once. */
 static u64 aged_reach(const struct tenant *tenant, const struct node_ctx *node, s32 cpu, u64 slice)
 {
-	u32 cpus = llc_cpus[bounded(llc_of(cpu), OVB_MAX_LLCS)];
+	u32 cpus = nr_cpus;
 
-	return ovb_age(tenant->rate, ovb_reach(slice, node ? node->nr_active : 1, cpus));
+	/* A VM that has a home stays there. */
+	if (nr_llcs > 1 && node && node->vm && vm_homes[bounded(node->vm - 1, OVB_MAX_VMS)])
+		cpus = llc_cpus[bounded(llc_of(cpu), OVB_MAX_LLCS)];
+	return ovb_age(tenant->rate, ovb_reach(slice, node ? node->nr_members : 1, cpus));
 }
 
 /* Preempted inside an RCU read section: the kernel notes it when it switches. (The depth itself
@@ -142,7 +145,7 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 {
 	u64 turn = aged_slice(tenant), vtime = tenant->vtime, deadline = tenant->deadline;
 	/* On its way to an idle CPU it is not counted yet. */
-	bool slept = (woken || taskc->fresh) && (!node || node->nr_active <= !!taskc->counted);
+	bool slept = (woken || taskc->fresh) && (!node || node->nr_members <= !!taskc->counted);
 	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
 	u64 reach = aged_reach(tenant, node, cpu, slice_ns);
 	u64 floor = ovb_earliest(level, turn, reach, slept) - offset;
@@ -209,7 +212,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 		taskc->key = ovb_vtime_max(taskc->key, level - queue_offset) + slice_ns;
 	taskc->fresh = false;
 	taskc->gave_up = false;
-	taskc->ceiling = ovb_latest(level - queue_offset, slice, node ? node->nr_active : 1);
+	taskc->ceiling = ovb_latest(level - queue_offset, slice, node ? node->nr_members : 1);
 	if (ovb_vtime_before(taskc->ceiling, taskc->key))
 		taskc->key = taskc->ceiling;
 	/* Of little weight it would wait there for long, and all who wait for a grace period with

@@ -32,6 +32,8 @@ struct node_ctx {
 	u64 counted;
 	/* Runnable tasks here and active groups below, and the sum of their weights. */
 	u32 nr_active;
+	/* Runnable tasks whose time it pays, in groups below too. */
+	u32 nr_members;
 	/* None of its tasks has been queued yet: where its time stands is not known. */
 	u32 fresh;
 	u64 active_weight;
@@ -200,11 +202,21 @@ static void move_node(u32 place, u32 parent)
 	recount_above(place);
 }
 
-/* Counts a task in a node, or no more. */
+/* Counts a task in a node, and as a member of its tenant, or no more. */
 __noinline int count_in(struct task_ctx *taskc __arg_nonnull, u32 place, u32 weight)
 {
+	u32 member_of = weight ? taskc->tenant : 0;
 	struct node_ctx *node;
 
+	if (taskc->member_of != member_of) {
+		node = node_at(taskc->member_of);
+		if (node)
+			__sync_fetch_and_sub(&node->nr_members, 1);
+		node = node_at(member_of);
+		if (node)
+			__sync_fetch_and_add(&node->nr_members, 1);
+		taskc->member_of = member_of;
+	}
 	if (taskc->counted_in == place && taskc->counted == weight)
 		return 0;
 	node = node_at(taskc->counted_in);
