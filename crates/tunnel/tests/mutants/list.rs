@@ -165,13 +165,6 @@ pub const MUTANTS: &[Mutant] = &[
         put: "&kvm, &place, BPF_ANY)",
         missed: Some("a finding shows it: A6"),
     },
-    Mutant {
-        name: "VMs by process",
-        file: "vm.bpf.h",
-        find: "find_vm(kvm_of(vcpu), p->tgid)",
-        put: "find_vm(p->tgid, p->tgid)",
-        missed: Some("no trial has two VMs in a process; a finding has"),
-    },
     mutant(
         "a vCPU that stays queued",
         "vm.bpf.h",
