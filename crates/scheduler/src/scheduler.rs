@@ -85,16 +85,22 @@ impl<'a> Scheduler<'a> {
             rodata.llc_cpus[nth] = domain.cpus.len() as u32;
             rodata.llc_node[nth] = domain.node as u32;
             rodata.llc_first[nth] = domain.cpus.first().map_or(0, |cpu| *cpu as u32);
-            for (cpu, next) in domain.cpus.iter().zip(domain.cpus.iter().cycle().skip(1)) {
-                if let Some(after) = rodata.llc_next.get_mut(*cpu) {
-                    *after = *next as u32;
-                }
+            for cpu in &domain.cpus {
                 if let Some(word) = rodata.cpus_online.get_mut(*cpu / 64) {
                     *word |= 1 << (cpu % 64);
                 }
                 *rodata.cpu_llc.get_mut(*cpu).with_context(|| {
                     format!("CPU {cpu} is beyond the {} that this scheduler knows", intf::OVB_MAX_CPUS)
                 })? = nth as u32;
+            }
+        }
+        let mut rings: Vec<Vec<usize>> = domains.iter().map(|domain| domain.cpus.clone()).collect();
+        if rings.iter().map(Vec::len).sum::<usize>() <= intf::OVB_VICTIMS as usize {
+            rings = vec![rings.concat()];
+        }
+        for (cpu, next) in rings.iter().flat_map(|ring| ring.iter().zip(ring.iter().cycle().skip(1))) {
+            if let Some(after) = rodata.next_victim.get_mut(*cpu) {
+                *after = *next as u32;
             }
         }
         rodata.may_prefer = mode == Mode::Guest;

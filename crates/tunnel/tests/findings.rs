@@ -537,6 +537,23 @@ fn vcpus_in_a_group_below() -> Option<String> {
     (nested > 2 * flat).then(|| format!("{nested} ns with vCPUs in a group below, {flat} without"))
 }
 
+/// A VM with a node of its own that comes to another VM's group shares it.
+fn a_vm_that_joins_another() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let [shared, own, other] = [100, 100, 100].map(|weight| world.group(0, weight));
+    let main = TaskSpec { group: Some(shared), ..TaskSpec::new("main", Kind::Sleeper(20_000, 50 * MS)) };
+    let tgid = world.process(main);
+    let joins = world.vm(VmSpec { tgid, group: Some(shared), ..VmSpec::new("joins", 4, Pattern::Compute) });
+    world.vm(VmSpec { group: Some(shared), ..VmSpec::new("stays", 4, Pattern::Compute) });
+    world.vm(VmSpec { group: Some(own), ..VmSpec::new("own", 4, Pattern::Compute) });
+    hogs(&mut world, 4, "hog", None, Some(other));
+    for task in world.vcpu_tasks(joins).into_iter().chain([world.vcpu_tasks(joins)[0] - 1]) {
+        world.at(500 * MS, Change::Group(task, own));
+    }
+    let (had, _) = of(&measured(&mut world, SECOND, 4 * SECOND), "hog");
+    ((had - 4.0 / 3.0).abs() > 0.05).then(|| format!("a group beside them has {had:.2} CPUs of 1.33"))
+}
+
 /// A third VM of a group is one of three.
 fn three_vms() -> Option<String> {
     let mut world = World::new(host(3, 1)).unwrap();
@@ -573,7 +590,7 @@ fn victim_in_a_large_host() -> Option<String> {
     (large > small + small / 4).then(|| format!("{large} ns with 128 CPUs, {small} with 64"))
 }
 
-const FINDINGS: [Finding; 36] = [
+const FINDINGS: [Finding; 37] = [
     ("A1 two clocks in one queue", false, a1),
     ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, a2),
@@ -608,6 +625,7 @@ const FINDINGS: [Finding; 36] = [
     ("VMs whose groups lie in each other", false, nested_vms),
     ("beside a group on all LLCs", false, beside_a_wide_group),
     ("vCPUs in a group below the VM's", false, vcpus_in_a_group_below),
+    ("a VM that joins another", false, a_vm_that_joins_another),
     ("three VMs of a group", false, three_vms),
     ("whom to preempt on a large host", false, victim_in_a_large_host),
 ];

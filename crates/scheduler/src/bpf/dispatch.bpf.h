@@ -208,8 +208,8 @@ static bool pull(u32 llc, bool sched_idle)
  */
 static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 {
+	u64 before, now;
 	u32 other;
-	u64 now;
 
 	if (nr_llcs < 2)
 		return false;
@@ -221,8 +221,9 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	if (other >= nr_llcs)
 		other = 0;
 	cpuc->next_llc = other;
-	if (other == llc ||
-	    !pull_from(llc_dsq(other), first - pool_at(0)->offset - BALANCE_SLICES * slice_ns))
+	before = first - pool_at(0)->offset - BALANCE_SLICES * slice_ns;
+	if (other == llc || !peek_at(llc_dsq(other), cpuc) ||
+	    !ovb_vtime_before(cpuc->peeked_key, before) || !pull_from(llc_dsq(other), before))
 		return false;
 	count(OVB_COUNT_BALANCE);
 	return true;

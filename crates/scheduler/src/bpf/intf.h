@@ -12,6 +12,8 @@
 #define OVB_MAX_CPUS 1024
 #define OVB_MAX_LLCS 64
 #define OVB_MAX_VMS  1024
+/* So many CPUs, from its last one on, are looked at for somebody whom a woken task may preempt. */
+#define OVB_VICTIMS 64
 /* vCPUs of all VMs. */
 #define OVB_MAX_ALL_VCPUS 8192
 /* vCPUs of one VM that are told apart, by vCPU id; a power of two. Others are ordinary members. */

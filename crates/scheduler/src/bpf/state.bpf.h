@@ -32,8 +32,9 @@ const volatile u32 cpu_llc[OVB_MAX_CPUS];
 const volatile u32 llc_cpus[OVB_MAX_LLCS];
 const volatile u32 llc_first[OVB_MAX_LLCS];
 const volatile u32 llc_node[OVB_MAX_LLCS];
-/* The CPU after each in its LLC, and the first after the last. */
-const volatile u32 llc_next[OVB_MAX_CPUS];
+/* Which CPU is looked at after each for somebody whom a woken task may preempt, in a ring: of all
+ * on a host of at most OVB_VICTIMS CPUs, else of those of its LLC. */
+const volatile u32 next_victim[OVB_MAX_CPUS];
 /* Those that are online, 64 at a time. When some come or go the scheduler is loaded anew. */
 const volatile u64 cpus_online[OVB_MAX_CPUS / 64];
 /* Some CPUs may be preferred to others (prefer.bpf.h); a host never asks. */

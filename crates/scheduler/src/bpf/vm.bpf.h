@@ -34,9 +34,10 @@ struct vm_ctx {
 	/* Place of the tenant; 0: its vCPUs are ordinary tasks, for want of a place. */
 	u32 node;
 	/* Smallest group that holds all its threads; whether `node` is the VM's own, as other VMs
-	 * share the group; and whether any of this is known. */
+	 * share the group; its own, if it ever had one; and whether any of this is known. */
 	u32 group;
 	u32 own_node;
+	u32 spare;
 	u32 settled;
 	/* How often a part of it has come to another group. */
 	u32 moves;
@@ -186,12 +187,18 @@ __noinline int stand_alone(u32 vm)
 	node = node_at(vmc->node);
 	if (node && node->vm == vm)
 		node->vm = 0;
-	place = new_node(vmc->group, vmc->weight ? vmc->weight : OVB_WEIGHT_NICE_0);
-	node = node_at(place);
-	if (node)
-		node->vm = vm;
+	place = vmc->spare ? vmc->spare : new_node(vmc->group, OVB_WEIGHT_NICE_0);
+	vmc->spare = place;
 	vmc->node = place;
 	vmc->own_node = 1;
+	node = node_at(place);
+	if (node) {
+		node->vm = vm;
+		node->parent = vmc->group;
+		/* After own_node: a vCPU that is weighed meanwhile sees that. */
+		if (vmc->weight)
+			node->weight = vmc->weight;
+	}
 	__sync_fetch_and_add(&generation, 1);
 	return 0;
 }
@@ -207,9 +214,9 @@ __noinline u32 is_shared(u32 vm, u32 group)
 
 		if (!other || !other->at.alive || !other->settled)
 			continue;
-		if (is_within(group, other->group))
+		if (!other->own_node && is_within(group, other->group))
 			stand_alone(place + 1);
-		if (is_within(other->group, group))
+		if (!shared && is_within(other->group, group))
 			shared = 1;
 	}
 	return shared;
@@ -219,8 +226,8 @@ __noinline u32 is_shared(u32 vm, u32 group)
 __noinline int settle_group(u32 vm, u32 group)
 {
 	struct vm_ctx *vmc = vm_ctx(vm);
-	struct node_ctx *node;
-	u32 shared;
+	struct node_ctx *node, *before;
+	bool alone;
 
 	if (!vmc)
 		return 0;
@@ -230,28 +237,30 @@ __noinline int settle_group(u32 vm, u32 group)
 		group = common_group(vmc->group, group);
 	vmc->group = group;
 	vmc->settled = 1;
-	__sync_fetch_and_add(&generation, 1);
-	if (vmc->own_node) {
-		/* Its node is there already, and is in the wrong place. */
-		move_node(vmc->node, group);
-		return 0;
-	}
-	node = node_at(vmc->node);
-	if (node && node->vm == vm)
-		node->vm = 0;
-	vmc->node = 0;
-	shared = is_shared(vm, group);
 	node = node_at(group);
-	if (node && !shared) {
-		node->vm = vm;
-		vmc->node = group;
-		/* What its parts have run as tenants is settled with them. */
-		node->time.vtime = tide;
-		node->time.deadline = tide;
-		node->fresh = true;
+	/* In the root each stands alone. */
+	alone = !node || is_shared(vm, group);
+	if (alone && vmc->own_node) {
+		move_node(vmc->node, group);
+		__sync_fetch_and_add(&generation, 1);
 		return 0;
 	}
-	stand_alone(vm);
+	before = vmc->own_node ? NULL : node_at(vmc->node);
+	if (before && before->vm == vm)
+		before->vm = 0;
+	if (alone) {
+		stand_alone(vm);
+		recount_above(vmc->node);
+		return 0;
+	}
+	node->vm = vm;
+	vmc->node = group;
+	vmc->own_node = 0;
+	/* What its parts have run as tenants is settled with them. */
+	node->time.vtime = tide;
+	node->time.deadline = tide;
+	node->fresh = true;
+	__sync_fetch_and_add(&generation, 1);
 	return 0;
 }
 
@@ -324,10 +333,11 @@ static u32 weight_in_vm(const struct task_ctx *taskc, const struct vm_ctx *vmc)
 /* Another weight of a vCPU, 0 if it is gone. */
 static void weigh_vcpu(struct vm_ctx *vmc, struct vcpu_ctx *vcpuc, u32 weight)
 {
-	struct node_ctx *node = vmc->own_node ? node_at(vmc->node) : NULL;
+	struct node_ctx *node;
 
 	__sync_fetch_and_add(&vmc->weight, weight - vcpuc->weight);
 	vcpuc->weight = weight;
+	node = vmc->own_node ? node_at(vmc->node) : NULL;
 	if (node && vmc->weight) {
 		node->weight = vmc->weight;
 		recount_above(vmc->node);
@@ -459,8 +469,7 @@ static void leave_vm(u32 vm, struct vm_ctx *vmc)
 	if (node)
 		__sync_val_compare_and_swap(&node->vm, vm, 0);
 	__sync_fetch_and_add(&generation, 1);
-	if (vmc->own_node)
-		free_node(vmc->node);
+	free_node(vmc->spare);
 	give_back(vm_in_use, OVB_MAX_VMS, vm - 1);
 }
 

@@ -9,17 +9,6 @@
 #include "prefer.bpf.h"
 #include "time.bpf.h"
 
-/* So many CPUs, from its last one on, are looked at for somebody whom a woken task may preempt: all
- * of a host that has no more, else those of the LLC. */
-#define VICTIMS 64
-
-static u32 next_to_look_at(u32 cpu)
-{
-	if (nr_cpus > VICTIMS)
-		return llc_next[bounded(cpu, OVB_MAX_CPUS)];
-	return cpu + 1 < nr_cpus ? cpu + 1 : 0;
-}
-
 /* Whether a task may take a CPU from whoever runs there, and goes before that one. */
 static bool may_preempt(const struct task_struct *p, const struct task_ctx *taskc, s32 cpu,
 			u32 vm_class)
@@ -41,7 +30,7 @@ static bool may_preempt(const struct task_struct *p, const struct task_ctx *task
 }
 
 /* Find the CPU with the latest key in this LLC, or one that runs SCHED_IDLE tasks, on a host of at
- * most VICTIMS CPUs in any. −1 if there is none. */
+ * most OVB_VICTIMS CPUs in any. −1 if there is none. */
 __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
 			  s32 prev_cpu)
 {
@@ -51,12 +40,12 @@ __noinline s32 victim_for(struct task_struct *p __arg_trusted, struct task_ctx *
 	if (!self)
 		return -1;
 	self->victim = -1;
-	bpf_for (i, 0, VICTIMS) {
+	bpf_for (i, 0, OVB_VICTIMS) {
 		u32 cpu = next;
 
 		if (i && cpu == (u32)prev_cpu)
 			break;
-		next = next_to_look_at(cpu);
+		next = next_victim[bounded(cpu, OVB_MAX_CPUS)];
 		cpuc = cpu_ctx_of(cpu);
 		if (!cpuc || (llc_of(cpu) != llc && cpuc->since) ||
 		    !may_preempt(p, taskc, cpu, vm_class) ||
