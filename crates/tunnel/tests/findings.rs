@@ -483,6 +483,18 @@ fn nested_vms() -> Option<String> {
     ((had - 2.0).abs() > 0.1).then(|| format!("a group beside the one of two VMs has {had:.2} CPUs of 2"))
 }
 
+/// Adds tasks that sleep and wake up, and says how long one waits in the mean, ns.
+fn mean_wait_of_wakers(world: &mut World, n: u32, cpus: Option<Vec<u32>>, group: Option<usize>) -> u64 {
+    for i in 0..n {
+        let waker = TaskSpec::new(&format!("waker{i}"), Kind::Sleeper(1_500_000, 4 * MS));
+        world.task(TaskSpec { cpus: cpus.clone(), group, ..waker });
+    }
+    let report = measured(world, SECOND, 4 * SECOND);
+    let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
+    let waits: Vec<u64> = wakers.flat_map(|task| task.latencies.clone()).collect();
+    waits.iter().sum::<u64>() / waits.len() as u64
+}
+
 /// Who wakes up beside a group that runs on all LLCs waits no longer than where all CPUs are one LLC.
 fn beside_a_wide_group() -> Option<String> {
     let late = |llcs| {
@@ -490,15 +502,7 @@ fn beside_a_wide_group() -> Option<String> {
         let wide = Some(world.group(0, 100));
         hogs(&mut world, 64, "hog", None, wide);
         let group = Some(world.group(0, 100));
-        for i in 0..16 {
-            let waker = Kind::Sleeper(1_500_000, 4 * MS);
-            world.task(TaskSpec { group, ..TaskSpec::new(&format!("waker{i}"), waker) });
-        }
-        let report = measured(&mut world, SECOND, 4 * SECOND);
-        let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
-        let waits: Vec<u64> = wakers.flat_map(|task| task.latencies.clone()).collect();
-        println!("{:?} {:?}", of(&report, "hog"), of(&report, "waker"));
-        waits.iter().sum::<u64>() / waits.len() as u64
+        mean_wait_of_wakers(&mut world, 16, None, group)
     };
     let (one, eight) = (late(1), late(8));
     println!("a woken task waits {eight} ns with 8 LLCs, {one} with one");
@@ -520,17 +524,7 @@ fn vcpus_in_a_group_below() -> Option<String> {
         let sleepers = Some(world.group(0, 100));
         world.vm(VmSpec { group: sleepers, ..VmSpec::new("halts", 4, Pattern::Sleeper) });
         let group = Some(world.group(0, 100));
-        for i in 0..4 {
-            let waker = Kind::Sleeper(1_500_000, 4 * MS);
-            world.task(TaskSpec { group, ..TaskSpec::new(&format!("waker{i}"), waker) });
-        }
-        let report = measured(&mut world, SECOND, 4 * SECOND);
-        let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
-        let waits: Vec<u64> = wakers.flat_map(|task| task.latencies.clone()).collect();
-        for vm in &report.vms {
-            println!("{} {} {:?}", vm.name, vm.cpus, vm.due);
-        }
-        waits.iter().sum::<u64>() / waits.len() as u64
+        mean_wait_of_wakers(&mut world, 4, None, group)
     };
     let (flat, nested) = (late(false), late(true));
     println!("a woken task waits {nested} ns beside vCPUs in a group below, {flat} otherwise");
@@ -576,14 +570,7 @@ fn victim_in_a_large_host() -> Option<String> {
         let mut world = World::new(host(cpus, cpus / 8)).unwrap();
         let here: Vec<u32> = (0..8).collect();
         hogs(&mut world, 8, "hog", Some(here.clone()), None);
-        for i in 0..6 {
-            let waker = Kind::Sleeper(1_500_000, 4 * MS);
-            world.task(TaskSpec { cpus: Some(here.clone()), ..TaskSpec::new(&format!("waker{i}"), waker) });
-        }
-        let report = measured(&mut world, SECOND, 4 * SECOND);
-        let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
-        let waits: Vec<u64> = wakers.flat_map(|task| task.latencies.clone()).collect();
-        waits.iter().sum::<u64>() / waits.len() as u64
+        mean_wait_of_wakers(&mut world, 6, Some(here), None)
     };
     let (small, large) = (late(64), late(128));
     println!("a woken task waits {large} ns with 128 CPUs, {small} with 64");
