@@ -116,13 +116,16 @@ pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<
     let in_cpuset = if shape.cpuset.is_empty() { None } else { Some(in_cpuset(shape.cpuset)?) };
     steal.set(50);
     let half = shared.len() / 2;
-    let mut fault = None;
     // A shrink may be taken back, as the stand-in for a host is late at times, and is tried again later.
-    let packed = guest.wait(3 * PATIENCE, "pack", || {
-        fault = machine.fault(&preferred_cpus(), half);
-        Ok(fault.is_none())
-    });
-    packed.with_context(|| fault.unwrap_or_default())?;
+    let pack = |guest: &mut Guest, what: &str| -> Result<()> {
+        let mut fault = None;
+        let packed = guest.wait(3 * PATIENCE, what, || {
+            fault = machine.fault(&preferred_cpus(), half);
+            Ok(fault.is_none())
+        });
+        packed.with_context(|| fault.unwrap_or_default())
+    };
+    pack(&mut guest, "pack")?;
     guest.wait(PATIENCE, "run tasks on preferred CPUs only", || {
         // Now and then one core more is tried.
         let (before, found, after) = (preferred_cpus(), everywhere()?, preferred_cpus());
@@ -144,7 +147,7 @@ pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<
     guest.wait(PATIENCE, "prefer all again", || Ok(preferred_cpus() == all))?;
     guest.wait(PATIENCE, "use all again", || Ok(everywhere()? == machine.shared))?;
     steal.set(50);
-    guest.wait(PATIENCE, "pack again", || Ok(machine.fault(&preferred_cpus(), half).is_none()))?;
+    pack(&mut guest, "pack again")?;
     ensure!(scheduler_state()? == "enabled", "with steal, it does not schedule");
     guest.kill()?;
     wait(PATIENCE, "leave after kill -9", || Ok(scheduler_state()? == "disabled" && preferred().is_empty()))?;
