@@ -6,6 +6,7 @@
 #ifndef OVERBOOK_CHOOSE_BPF_H
 #define OVERBOOK_CHOOSE_BPF_H
 
+#include "kvm.bpf.h"
 #include "time.bpf.h"
 
 /* So many vCPUs of the best tier are tried until one may run here. */

@@ -16,6 +16,7 @@
 #define OVERBOOK_RELATE_BPF_H
 
 #include "choose.bpf.h"
+#include "discover.bpf.h"
 
 #define APIC_DM_FIXED 0x000
 #define APIC_DM_INIT  0x500

@@ -5,11 +5,11 @@
 #ifndef OVERBOOK_RUNNING_BPF_H
 #define OVERBOOK_RUNNING_BPF_H
 
+#include "discover.bpf.h"
 #include "prefer.bpf.h"
 #include "quota.bpf.h"
 #include "relate.bpf.h"
 #include "time.bpf.h"
-#include "vm.bpf.h"
 
 void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 {

@@ -124,7 +124,7 @@ struct task_ctx {
 	/* Place of the set of its CPUs, and of that whose queue its key is for; see pool.bpf.h. */
 	u32 pool;
 	u32 queue_pool;
-	/* `moves` of its VM when its group was last looked up; see vm.bpf.h. */
+	/* `moves` of its VM when its group was last looked up; see tenant.bpf.h. */
 	u32 moves;
 	/* Place of its VM in `vms` plus one; 0 if this is no vCPU, as far as is known. */
 	u32 vm;

@@ -5,10 +5,10 @@
 #ifndef OVERBOOK_TASKS_BPF_H
 #define OVERBOOK_TASKS_BPF_H
 
+#include "discover.bpf.h"
 #include "pool.bpf.h"
 #include "time.bpf.h"
 #include "tree.bpf.h"
-#include "vm.bpf.h"
 
 /* A task is in another group than when it last woke up. (ops.cgroup_move() would say so at once;
  * but with it, kernels before 02e545c4297a warn when systemd turns controllers on.) */

@@ -8,7 +8,7 @@
 
 #include "pool.bpf.h"
 #include "quota.bpf.h"
-#include "vm.bpf.h"
+#include "tenant.bpf.h"
 #include "vtime.h"
 
 /* What tasks that come to a CPU are compared with. */

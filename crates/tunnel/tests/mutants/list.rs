@@ -160,7 +160,7 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     Mutant {
         name: "a VM that is found twice",
-        file: "vm.bpf.h",
+        file: "discover.bpf.h",
         find: "&kvm, &place, BPF_NOEXIST)",
         put: "&kvm, &place, BPF_ANY)",
         missed: Some("a finding shows it: A6"),
@@ -173,14 +173,14 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "a VM that is never left",
-        "vm.bpf.h",
+        "discover.bpf.h",
         "\tif (__sync_fetch_and_sub(&vmc->at.alive, 1) != 1)\n\t\treturn;",
         "\treturn;",
     ),
-    mutant("a reference that leaks", "vm.bpf.h", "out:\n\tbpf_task_release(p);", "out:\n"),
+    mutant("a reference that leaks", "discover.bpf.h", "out:\n\tbpf_task_release(p);", "out:\n"),
     mutant(
         "a VM that weighs one vCPU",
-        "vm.bpf.h",
+        "tenant.bpf.h",
         "\t__sync_fetch_and_add(&vmc->weight, weight - vcpuc->weight);",
         "\tvmc->weight = weight;",
     ),
