@@ -60,6 +60,19 @@ pub fn domains(cores: &[CoreAt], most: usize) -> Vec<Domain> {
         .collect()
 }
 
+/// Each CPU, and the one that is looked at after it for somebody to preempt: they go round all CPUs, if these are at
+/// most so many, else round those of each domain.
+pub fn successors(domains: &[Domain], most: usize) -> Vec<(usize, usize)> {
+    let all = domains.iter().map(|domain| domain.cpus.len()).sum::<usize>() <= most;
+    let rings = domains.chunks(if all { domains.len().max(1) } else { 1 });
+    let ring = |domains: &[Domain]| {
+        let cpus: Vec<usize> = domains.iter().flat_map(|domain| domain.cpus.clone()).collect();
+        let next: Vec<usize> = cpus.iter().copied().cycle().skip(1).take(cpus.len()).collect();
+        cpus.into_iter().zip(next)
+    };
+    rings.flat_map(ring).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,6 +87,15 @@ mod tests {
                 cpus: (core * smt..(core + 1) * smt).collect(),
             })
             .collect()
+    }
+
+    #[test]
+    fn cpus_go_round_a_small_machine_or_a_domain() {
+        let domains = domains(&machine(1, 2, 2, 1), 64);
+        assert_eq!(successors(&domains, 4), [(0, 1), (1, 2), (2, 3), (3, 0)]);
+        assert_eq!(successors(&domains, 3), [(0, 1), (1, 0), (2, 3), (3, 2)]);
+        assert_eq!(successors(&domains[..1], 4), [(0, 1), (1, 0)]);
+        assert_eq!(successors(&[], 4), []);
     }
 
     #[test]

@@ -4,7 +4,7 @@
 mod tables;
 
 use crate::costs::Counting;
-use crate::domains::{CoreAt, cores, domains};
+use crate::domains::{CoreAt, cores, domains, successors};
 use crate::intf;
 use crate::kvm::{self, Visibility};
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
@@ -94,13 +94,9 @@ impl<'a> Scheduler<'a> {
                 })? = nth as u32;
             }
         }
-        let mut rings: Vec<Vec<usize>> = domains.iter().map(|domain| domain.cpus.clone()).collect();
-        if rings.iter().map(Vec::len).sum::<usize>() <= intf::OVB_VICTIMS as usize {
-            rings = vec![rings.concat()];
-        }
-        for (cpu, next) in rings.iter().flat_map(|ring| ring.iter().zip(ring.iter().cycle().skip(1))) {
-            if let Some(after) = rodata.next_victim.get_mut(*cpu) {
-                *after = *next as u32;
+        for (cpu, next) in successors(&domains, intf::OVB_VICTIMS as usize) {
+            if let Some(after) = rodata.next_victim.get_mut(cpu) {
+                *after = next as u32;
             }
         }
         rodata.may_prefer = mode == Mode::Guest;

@@ -219,7 +219,7 @@ impl World {
             model.set::<u32>("llc_first", llc as usize, llc * llc_size)?;
             model.set::<u32>("llc_node", llc as usize, cpu / node_size)?;
             let in_llc = llc * llc_size + (cpu % llc_size + 1) % size(llc);
-            // As the loader does: 64 is OVB_VICTIMS.
+            // As `successors()` of the loader has it: 64 is OVB_VICTIMS.
             let next = if host.cpus > 64 { in_llc } else { (cpu + 1) % host.cpus };
             model.set::<u32>("next_victim", cpu as usize, next)?;
             model.topology(cpu, cpu - cpu % host.smt.max(1), llc * llc_size, cpu - cpu % node_size);
