@@ -4,11 +4,15 @@
  * kernel/sched/ext.c of 6.18 and 7.2, function by function and under the kernel's names where there
  * is one.
  *
- *   core.c    runqueues, their locks, the switch, wake-ups, ticks, changes of a task
+ *   core.c    runqueues, their locks, the switch, wake-ups, ticks
+ *   change.c  changes of a task
+ *   task.c    tasks that begin and end
  *   ext.c     sched_ext: the calls of the scheduler's operations, kicks
  *   dsq.c     sched_ext: dispatch queues
  *   idle.c    which CPUs idle, and the built-in choice among them
- *   bpf.c     maps, storage, timers, cpumasks, references
+ *   maps.c    BPF's maps, and storage of tasks and groups
+ *   bpf.c     BPF's timers, references to tasks, locks, loops
+ *   cpumask.c BPF's cpumasks
  *   group.c   the tree of cgroups
  *   kvm.c     directed yields, and what the scheduler sees of vCPUs
  *
@@ -212,6 +216,7 @@ static inline bool mask_has(const struct cpumask *mask, u32 cpu)
 
 /* core.c */
 void begin_outside(void);
+void begin(u32 cpu);
 void rq_lock(u32 cpu);
 void rq_unlock(u32 cpu);
 /* Two at a time, in the order of CPUs; they may be one. */
@@ -224,7 +229,13 @@ void update_curr(struct tun_rq *rq);
 void activate(struct tun_rq *rq, struct tun_task *p, u64 flags, bool migrating);
 void deactivate(struct tun_rq *rq, struct tun_task *p, u64 flags, bool migrating);
 void schedule_locked(struct tun_rq *rq);
+struct tun_task *pick(struct tun_rq *rq, struct tun_task *prev);
 bool may_migrate(const struct tun_task *p);
+struct tun_rq *lock_task(struct tun_task *p);
+void unlock_task(struct tun_rq *rq, struct tun_task *p);
+
+/* change.c */
+void stay_here(struct tun_rq *rq, struct tun_task *p);
 
 /* dsq.c */
 extern struct tun_dsq global_dsq;
@@ -268,8 +279,9 @@ bool tun_takes_back(void);
 void tun_deferred(u32 cpu);
 void tun_set_cpu(u32 cpu);
 
-/* bpf.c */
+/* maps.c */
 const char *tun_whose(const void *at, u32 *offset);
+void *tun_map_at(const struct tun_map *map, const void *value, int *key);
 
 /* glue.c */
 const char *glue_mask(const void *at);

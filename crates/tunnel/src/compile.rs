@@ -19,7 +19,10 @@ pub struct Sources<'a> {
 }
 
 /// The model's files. The last one includes the scheduler.
-const FILES: [&str; 10] = ["core", "ext", "dsq", "idle", "bpf", "group", "heap", "kvm", "costs", "glue"];
+const FILES: [&str; 14] = [
+    "core", "change", "task", "ext", "dsq", "idle", "maps", "bpf", "cpumask", "group", "heap", "kvm",
+    "costs", "glue",
+];
 
 impl Sources<'_> {
     /// Makes the shared object, with further flags for the scheduler's own sources.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * What the native sources call instead of BPF's helpers (bpf.c).
+ * What the native sources call instead of BPF's helpers (maps.c, bpf.c).
  */
 #ifndef TUNNEL_MAPS_H
 #define TUNNEL_MAPS_H
