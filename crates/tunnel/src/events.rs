@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What happens at an event, and what a CPU does in the kernel: one operation at a time, and what follows from it.
 
-use crate::model::{Effect, NONE, OUTSIDE, Pause};
+use crate::model::NONE;
 use crate::ops::{Op, Outcome};
+use crate::outside::{Effect, OUTSIDE, Pause};
 use crate::world::{CLASSIFY_NS, Event, IPI_NS, Kind, World};
 use rand_core::RngCore;
 

@@ -25,6 +25,7 @@ pub mod guest;
 mod host;
 pub mod model;
 mod ops;
+mod outside;
 pub mod picture;
 pub mod replay;
 pub mod scene;

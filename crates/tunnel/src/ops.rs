@@ -2,7 +2,8 @@
 //! Operations of a CPU: one at a time, in the kernel, each in a coroutine of its own if programs may be interrupted.
 
 use crate::host::DEVICE_VECTOR;
-use crate::model::{CpuMask, GroupRef, Model, OUTSIDE, Pause};
+use crate::model::{CpuMask, GroupRef, Model};
+use crate::outside::{OUTSIDE, Pause};
 use corosensei::stack::DefaultStack;
 use corosensei::{Coroutine, CoroutineResult, Yielder};
 use std::cell::Cell;

@@ -8,8 +8,9 @@
 use crate::check::Findings;
 use crate::guest::{Vm, VmSpec};
 pub use crate::host::*;
-use crate::model::{Cost, CpuMask, GroupRef, MASK_WORDS, Model, NONE, OBJECT, OUTSIDE, VmRef};
+use crate::model::{Cost, CpuMask, GroupRef, MASK_WORDS, Model, NONE, OBJECT, VmRef};
 use crate::ops::{Interrupted, Op, Runner};
+use crate::outside::OUTSIDE;
 use crate::trace::Trace;
 use anyhow::{Result, bail};
 use overbook_policy::class::Class;
