@@ -57,9 +57,9 @@ pub struct VmRow {
     pub yields: Option<f64>,
     /// See `yields`.
     pub yields_ok_percent: Option<f64>,
-    /// Per second, by `overbook host`: nominated vCPUs that ran next.
+    /// Per second, by `overbook host`: spins after which the CPU went on with a sibling.
     pub delivered: Option<f64>,
-    /// Per second, by tier: delivered.
+    /// Per second, by tier: vCPUs that were picked.
     pub tiers: BTreeMap<String, f64>,
     /// vCPUs.
     pub vcpus: Vec<VcpuRow>,

@@ -16,7 +16,7 @@ pub const MOST_TIMES: f64 = 50.0;
 const RESAMPLES: usize = 200;
 /// Most times that waits are taken to be longer than the model's, for the low end of the interval.
 const MOST_LONGER: f64 = 2.0;
-/// Ready time of the model below which it is not corrected downwards: that less was measured may be chance.
+/// Ready time of the model below which it is corrected downwards by a part only: that less was measured may be chance.
 const TELLING: f64 = 0.01;
 /// Intervals of one resample, at most: what many more would add is not worth the time.
 const DRAWN: usize = 120;
