@@ -4,6 +4,7 @@
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use overbook_scheduler::ending::{self, Refused};
 use std::fs::{self, File};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -26,7 +27,7 @@ impl Lock {
 
     /// Whether another has it, as far as this user can tell.
     pub fn is_taken() -> bool {
-        Lock::of(Path::new(FILE), Duration::ZERO).is_err()
+        is_held(Path::new(FILE))
     }
 
     fn of(path: &Path, patience: Duration) -> Result<Lock> {
@@ -41,13 +42,18 @@ impl Lock {
                 Err((_, why)) => return Err(why).with_context(problem),
             };
             if start.elapsed() >= patience {
-                bail!(
-                    "an `overbook guest` runs or stands by already: stop it first, or take over from it with --replace"
-                );
+                bail!(Refused(
+                    "an `overbook guest` runs or stands by already: stop it first, or take over from it with --replace".into()
+                ));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
     }
+}
+
+/// Whether another has the lock of a file.
+fn is_held(path: &Path) -> bool {
+    Lock::of(path, Duration::ZERO).is_err_and(|why| ending::status(&why) == ending::REFUSED)
 }
 
 #[cfg(test)]
@@ -59,8 +65,12 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("below/lock");
         let first = Lock::of(&path, Duration::ZERO).unwrap();
-        assert!(Lock::of(&path, Duration::from_millis(30)).is_err());
+        let why = Lock::of(&path, Duration::from_millis(30)).err().unwrap();
+        assert_eq!(ending::status(&why), ending::REFUSED, "starting again is of no use");
+        assert!(is_held(&path));
         drop(first);
-        assert!(Lock::of(&path, Duration::ZERO).is_ok());
+        assert!(Lock::of(&path, Duration::ZERO).is_ok() && !is_held(&path));
+        // Who may not look knows nothing of another.
+        assert!(!is_held(&dir.path().join("below/lock/is-no-folder")));
     }
 }

@@ -9,6 +9,7 @@ use overbook_cli::cpulist;
 use overbook_cli::values::number;
 use overbook_policy::steal::{PROPORTIONAL, Rules, STEP};
 use overbook_scheduler::Tunables;
+use overbook_scheduler::ending::WrongOption;
 use serde::Serialize;
 
 /// Value of `preferred` that has the governor choose.
@@ -83,7 +84,7 @@ impl Settings {
     /// Two contradict each other.
     pub fn check(&self) -> Result<()> {
         if self.low > self.high {
-            bail!("low exceeds high: cores would come and go at the same steal");
+            bail!(WrongOption("low exceeds high: cores would come and go at the same steal".into()));
         }
         Ok(())
     }

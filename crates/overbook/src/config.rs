@@ -2,10 +2,11 @@
 //! Defaults from a file: `/etc/overbook.toml`, or what `OVERBOOK_CONFIG` names. A table per command; its keys are the
 //! long options, its values what would stand behind them. The command line wins.
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use clap::Command;
 use clap::error::ErrorKind;
 use overbook_cli::values::complaint;
+use overbook_scheduler::ending::WrongOption;
 use std::ffi::OsString;
 use std::path::Path;
 use toml::Spanned;
@@ -37,7 +38,7 @@ const NOT_LOADING: [&str; 11] = [
 /// The command line with the file's options put behind the command.
 ///
 /// # Errors
-/// The file cannot be read, or is no table of tables of options of `program`; the message says where.
+/// [`WrongOption`]: the file cannot be read, or is no table of tables of options of `program`; the message says where.
 pub fn with_defaults(arguments: &[OsString], program: Command) -> Result<Vec<OsString>> {
     let named = std::env::var_os("OVERBOOK_CONFIG");
     let file = named.clone().unwrap_or_else(|| FILE.into());
@@ -49,9 +50,9 @@ pub fn with_defaults(arguments: &[OsString], program: Command) -> Result<Vec<OsS
         return Ok(arguments.to_vec());
     }
     let text = std::fs::read_to_string(file)
-        .with_context(|| format!("cannot read defaults from {}", file.display()))?;
+        .map_err(|why| WrongOption(format!("cannot read defaults from {}: {why}", file.display())))?;
     let options = options(&text, command, program)
-        .map_err(|(line, what)| anyhow!("{}:{line}: {what}", file.display()))?;
+        .map_err(|(line, what)| WrongOption(format!("{}:{line}: {what}", file.display())))?;
     let (before, after) = arguments.split_at(place + 1);
     Ok([before, &options.into_iter().map(OsString::from).collect::<Vec<_>>(), after].concat())
 }

@@ -19,6 +19,15 @@ fn complaint(arguments: &[&str], environment: &[(&str, &str)]) -> String {
     said[0].to_string()
 }
 
+/// The exit status with such a file of defaults.
+fn status_with(text: &str, arguments: &[&str]) -> Option<i32> {
+    let dir = TempDir::new().unwrap();
+    let file = dir.path().join("overbook.toml");
+    std::fs::write(&file, text).unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_overbook"));
+    command.args(arguments).env("OVERBOOK_CONFIG", file).output().unwrap().status.code()
+}
+
 /// What clap says of arguments that it refuses.
 fn refusal(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_overbook")).args(arguments).output().unwrap();
@@ -242,6 +251,15 @@ fn what_a_recording_does_not_know_is_not_told() {
     let json: serde_json::Value = serde_json::from_str(&run(&["--json"])).unwrap();
     let vm = &json["window"]["vms"][0];
     assert!(vm["run"].is_number() && vm["spin"].is_null() && vm["yields"].is_null(), "{vm}");
+}
+
+/// As on the command line: a service that starts again every 30 s with a wrong file is of no use.
+#[test]
+fn a_mistake_in_the_file_of_defaults_ends_as_a_wrong_option_does() {
+    assert_eq!(status_with("[host]\nslice-us = 7\n", &["host"]), Some(2));
+    assert_eq!(status_with("[guest]\nnonsense = 1\n", &["host"]), Some(2));
+    assert_eq!(status_with("[guest]\nlow = 900\nhigh = 800\n", &["guest"]), Some(2));
+    assert_eq!(status_with("[guest\n", &["guest"]), Some(2));
 }
 
 #[test]

@@ -13,6 +13,9 @@ use anyhow::{Result, anyhow};
 use scx_utils::UserExitInfo;
 use std::fmt;
 
+/// Exit status where an option is wrong, on the command line (clap's) or in the file of defaults.
+pub const WRONG_OPTION: u8 = 2;
+
 /// Exit status where starting again is of no use.
 pub const REFUSED: u8 = 3;
 
@@ -30,6 +33,18 @@ impl fmt::Display for Refused {
 }
 
 impl std::error::Error for Refused {}
+
+/// An option is wrong that clap cannot refuse; the sentence says which.
+#[derive(Debug)]
+pub struct WrongOption(pub String);
+
+impl fmt::Display for WrongOption {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for WrongOption {}
 
 /// Why the kernel has unloaded a scheduler that nobody had asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -128,6 +143,7 @@ pub fn status(error: &anyhow::Error) -> u8 {
     match ejected {
         Some(ejected) => ejected.status(),
         None if error.chain().any(|cause| cause.is::<Refused>()) => REFUSED,
+        None if error.chain().any(|cause| cause.is::<WrongOption>()) => WRONG_OPTION,
         None => 1,
     }
 }
@@ -170,6 +186,7 @@ mod tests {
         let refused = Err::<(), _>(Refused("no sched_ext".into())).context("cannot start").unwrap_err();
         assert_eq!(status(&refused), REFUSED);
         assert_eq!(format!("{refused:#}"), "cannot start: no sched_ext");
+        assert_eq!(status(&anyhow!(WrongOption("low exceeds high".into()))), WRONG_OPTION);
         assert_eq!(status(&anyhow!("the disk is full")), 1);
     }
 
@@ -183,8 +200,7 @@ mod tests {
                 let line = unit.lines().find_map(|line| line.strip_prefix(key));
                 line.unwrap_or_else(|| panic!("no {key} in {unit}")).trim().to_string()
             };
-            // 2 is clap's for a wrong option.
-            assert_eq!(value("RestartPreventExitStatus="), format!("2 {REFUSED}"));
+            assert_eq!(value("RestartPreventExitStatus="), format!("{WRONG_OPTION} {REFUSED}"));
             assert!(!value("RestartPreventExitStatus=").contains(&EJECTED.to_string()));
             // systemd gives up only if so many starts fit into its interval.
             let number = |key: &str| value(key).parse::<u64>().unwrap();

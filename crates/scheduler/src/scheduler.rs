@@ -233,17 +233,17 @@ impl<'a> Scheduler<'a> {
         self.watch_ipis(tunables.relations)
     }
 
-    /// Makes the timers, for which the kernel may have no memory at once. It is as good without, but for limits.
+    /// Makes the timers, for which the kernel may have no memory at once.
     fn make_timers(&mut self) -> Result<()> {
+        let mut missing = 0;
         for _ in 0..5 {
-            if self.skel.progs.overbook_timers.test_run(ProgramInput::default())?.return_value == 0 {
+            missing = self.skel.progs.overbook_timers.test_run(ProgramInput::default())?.return_value;
+            if missing == 0 {
                 return Ok(());
             }
             std::thread::sleep(Duration::from_millis(20));
         }
-        log::warn!(
-            "the kernel has no memory for timers (on CPUs without cmpxchg16b it never has): cpu.max is not kept"
-        );
+        log::warn!("{}", without_timers(missing));
         Ok(())
     }
 
@@ -382,6 +382,16 @@ fn without_configuration(options: Option<bpf_object_open_opts>) -> bpf_object_op
     bpf_object_open_opts { kconfig: CONFIGURATION.as_ptr(), ..options }
 }
 
+/// What does not work without timers, by what `overbook_timers` returns.
+fn without_timers(missing: u32) -> String {
+    let what = match missing {
+        1 => "a spin for which KVM finds nobody is not looked at again",
+        2 => "cpu.max is not kept",
+        _ => "cpu.max is not kept, and a spin for which KVM finds nobody is not looked at again",
+    };
+    format!("the kernel has no memory for timers (on CPUs without cmpxchg16b it never has): {what}")
+}
+
 /// libbpf prints whole verifier logs at failures; they are for `-v` only.
 fn quiet() {
     libbpf_rs::set_print(Some((libbpf_rs::PrintLevel::Debug, |_, text| log::debug!("{}", text.trim_end()))));
@@ -399,6 +409,13 @@ mod tests {
             assert_eq!(options.kconfig, CONFIGURATION.as_ptr());
             assert!(given.is_some() || options.sz > 0, "libbpf takes no options without their size");
         }
+    }
+
+    #[test]
+    fn only_what_lacks_its_timer_is_said_not_to_work() {
+        let said = [1, 2, 3].map(without_timers);
+        assert_eq!(said.each_ref().map(|text| text.contains("cpu.max")), [false, true, true]);
+        assert_eq!(said.each_ref().map(|text| text.contains("spin")), [true, false, true]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * What a CPU that looks for somebody may run: the first of its queues by key, who waits elsewhere,
- * who has waited for too long, and SCHED_IDLE tasks.
+ * who has waited for too long, and SCHED_IDLE tasks; on a guest's CPU that is not preferred, who
+ * can run nowhere else. And how parked tasks come back to the queues.
  */
 #ifndef OVERBOOK_DISPATCH_BPF_H
 #define OVERBOOK_DISPATCH_BPF_H
@@ -10,9 +11,9 @@
 #include "prefer.bpf.h"
 #include "wake.bpf.h"
 
-/* So many tasks at the head of a queue get new keys at a look at it, from their tenants' new
- * deadlines. Whoever still has an old key then may run too early; its tenant is charged all the
- * same. */
+/* So many looks are taken at the head of a queue. At each but the last, whoever stands there is
+ * moved back if its tenant's new deadline gives it a key that is later by a slice or more. Whoever
+ * still has an old key then may run too early; its tenant is charged all the same. */
 #define REKEYED 16
 
 /* Finds the new key of a queued task whose tenant's turn has ended since; false if it keeps its

@@ -12,7 +12,8 @@
 #define OVB_MAX_CPUS 1024
 #define OVB_MAX_LLCS 64
 #define OVB_MAX_VMS  1024
-/* So many CPUs, from its last one on, are looked at for somebody whom a woken task may preempt. */
+/* So many CPUs are looked at for somebody whom a woken task may preempt: from its last one on, of
+ * all; on a host that has more, of that one's LLC, or of its VM's home. */
 #define OVB_VICTIMS 64
 /* vCPUs of all VMs. */
 #define OVB_MAX_ALL_VCPUS 8192

@@ -7,10 +7,10 @@
  *   kvm_eoi, kvm_pv_eoi       the receiver has ended one, by register, or in its own memory, which
  *                             KVM sees at the next exit
  *
- * What is delivered or ended without an exit is not seen. Where ends are not (APICv, AVIC), local
- * APICs are read: a receiver's at ticks and when it leaves its CPU, and those of one waiting
- * sender's receivers when a sibling spins. Whoever has nothing pending and nothing in service has
- * answered.
+ * What is delivered or ended without an exit is not seen here (choose.bpf.h reads the APIC of a
+ * vCPU at work for what was delivered). Where ends are not (APICv, AVIC), local APICs are read: a
+ * receiver's at ticks and when it leaves its CPU, and those of one waiting sender's receivers when
+ * a sibling spins. Whoever has nothing pending and nothing in service has answered.
  */
 #ifndef OVERBOOK_RELATE_BPF_H
 #define OVERBOOK_RELATE_BPF_H

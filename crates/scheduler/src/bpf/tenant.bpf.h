@@ -113,7 +113,8 @@ __noinline int settle_group(u32 vm, u32 group)
 	node->vm = vm;
 	vmc->node = group;
 	vmc->own_node = 0;
-	/* What its parts have run as tenants is settled with them. */
+	/* What its parts have run as tenants is settled with them. Until bring_near() gives it the
+	 * level of a CPU: */
 	node->time.vtime = tide;
 	node->time.deadline = tide;
 	node->fresh = true;

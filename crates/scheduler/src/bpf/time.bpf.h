@@ -36,7 +36,7 @@ static u64 aged_reach(const struct tenant *tenant, const struct node_ctx *node, 
 {
 	u32 cpus = nr_cpus;
 
-	/* A VM that has a home stays there. */
+	/* A VM that has a home is at work there, but for what idle CPUs of other LLCs take. */
 	if (nr_llcs > 1 && node && node->vm && vm_homes[bounded(node->vm - 1, OVB_MAX_VMS)])
 		cpus = llc_cpus[bounded(llc_of(cpu), OVB_MAX_LLCS)];
 	return ovb_age(tenant->rate, ovb_reach(slice, node ? node->nr_members : 1, cpus));

@@ -32,8 +32,9 @@ static int refill(void *map, int *key, struct refill_timer *timer)
 		(!err || err == -16) && !bpf_timer_set_callback(&(of)->timer, callback); \
 	})
 
-/* Makes all timers; nonzero if one cannot be had. The kernel does not wait for memory for them
- * (kmalloc_nolock, in 6.18), and never has it on CPUs without cmpxchg16b. */
+/* Makes all timers. Returns which cannot be had: 1 for one to look again, 2 for that of limits. The
+ * kernel does not wait for memory for them (kmalloc_nolock, in 6.18), and never has it on CPUs
+ * without cmpxchg16b. */
 SEC("syscall")
 int overbook_timers(void *ctx)
 {
@@ -45,9 +46,9 @@ int overbook_timers(void *ctx)
 		struct look_timer *look = bpf_map_lookup_elem(&look_timers, &i);
 
 		if (!look || !HAS_TIMER(look, look_timers, look_again))
-			return 1;
+			return has_refills ? 1 : 3;
 	}
-	return !has_refills;
+	return has_refills ? 0 : 2;
 }
 
 #endif

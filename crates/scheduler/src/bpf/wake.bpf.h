@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * Where a task that becomes runnable can run at once: on an idle CPU, on one that runs a SCHED_IDLE
- * task, or instead of whoever can wait best.
+ * Whom a task that becomes runnable preempts if no CPU idles (enqueue.bpf.h looks for one that
+ * does): a SCHED_IDLE task, or whoever can wait best.
  */
 #ifndef OVERBOOK_WAKE_BPF_H
 #define OVERBOOK_WAKE_BPF_H

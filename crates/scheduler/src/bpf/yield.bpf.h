@@ -2,7 +2,7 @@
 /*
  * Spins. A vCPU that spins waits for a sibling, and KVM calls ops.yield() with one that it has
  * guessed. The guess is not followed: the vCPU is marked as waiting, and its CPU goes on with the
- * slice and whoever of the VM is worth most now (dispatch).
+ * slice and whoever of the VM is worth most now (go_on(), at ops.dispatch()).
  */
 #ifndef OVERBOOK_YIELD_BPF_H
 #define OVERBOOK_YIELD_BPF_H
