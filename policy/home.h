@@ -18,9 +18,21 @@
  * CPU where it is. */
 #define OVB_HOME_EIGHTHS 7u
 
+/* Bound to CPUs of several LLCs. */
+#define OVB_BOUND_WIDELY 0xffffffffu
+
+/* Where a VM is bound to, of whose vCPUs `nr` are bound to `all`, and one more to `one`: nowhere,
+ * 0; an LLC, plus one; several, or only some of its vCPUs. */
+static inline ovb_u32 ovb_bound_together(ovb_u32 all, ovb_u32 nr, ovb_u32 one)
+{
+	return !nr || all == one ? one : OVB_BOUND_WIDELY;
+}
+
 /* A VM that has a home, or needs one. */
 struct ovb_housed {
 	ovb_u32 vcpus;
+	/* Where it is bound to: an LLC plus one, which is its home then; 0: nowhere. */
+	ovb_u32 bound;
 	/* CPUs that it uses and waits for, in parts; at most 2^24. */
 	ovb_u32 wants;
 	/* Its LLC plus one; 0: none. */
@@ -51,7 +63,8 @@ static inline ovb_u32 ovb_roomiest(const struct ovb_housed *vm, const struct ovb
 }
 
 /* Finds homes for VMs, at most 2^10, among LLCs, at most 64. A VM keeps its home, unless that
- * is crowded and another would be less so. */
+ * is crowded and another would be less so. One that is bound has its home where it is bound to, or
+ * none if that is several LLCs; what it wants is not counted then. */
 static inline void ovb_find_homes(struct ovb_housed *vms, ovb_u32 nr, struct ovb_house *llcs,
 				  ovb_u32 nr_llcs)
 {
@@ -62,9 +75,12 @@ static inline void ovb_find_homes(struct ovb_housed *vms, ovb_u32 nr, struct ovb
 	for (i = 0; i < nr; i++) {
 		ovb_u32 home = vms[i].home;
 
-		if (home > nr_llcs || (home && vms[i].vcpus > llcs[home - 1].cpus))
-			vms[i].home = 0;
-		else if (home)
+		if (vms[i].bound)
+			home = vms[i].bound <= nr_llcs ? vms[i].bound : 0;
+		else if (home > nr_llcs || (home && vms[i].vcpus > llcs[home - 1].cpus))
+			home = 0;
+		vms[i].home = home;
+		if (home)
 			llcs[home - 1].wanted += vms[i].wants;
 	}
 	for (i = 0; i < nr; i++) {
@@ -72,7 +88,7 @@ static inline void ovb_find_homes(struct ovb_housed *vms, ovb_u32 nr, struct ovb
 		struct ovb_house *now = vm->home ? &llcs[vm->home - 1] : 0, *then;
 		ovb_u32 best;
 
-		if (now && now->wanted <= now->parts)
+		if (vm->bound || (now && now->wanted <= now->parts))
 			continue;
 		best = ovb_roomiest(vm, llcs, nr_llcs);
 		if (!best)

@@ -4,7 +4,7 @@
 use crate::ffi;
 use std::collections::BTreeMap;
 
-pub use ffi::{ovb_house as House, ovb_housed as Housed};
+pub use ffi::{OVB_BOUND_WIDELY as BOUND_WIDELY, ovb_house as House, ovb_housed as Housed};
 
 /// Parts of a CPU.
 const ONE: u32 = 10_000;
@@ -33,6 +33,17 @@ pub struct Resident {
     pub vcpus: u32,
     /// ns that they have run and waited in queues, since they are known.
     pub wanted_ns: u64,
+    /// Where they are bound to: 0 nowhere, an LLC plus one, [`BOUND_WIDELY`].
+    pub bound: u32,
+}
+
+impl Resident {
+    /// With one vCPU more, that has wanted so many ns and is bound somewhere; `seen` were known before it.
+    pub fn add_vcpu(&mut self, seen: u32, wanted_ns: u64, bound: u32) {
+        self.wanted_ns += wanted_ns;
+        // SAFETY: a pure function of numbers.
+        self.bound = unsafe { ffi::ovb_bound_together(self.bound, seen, bound) };
+    }
 }
 
 /// The homes of all VMs of a host, look by look.
@@ -61,9 +72,9 @@ impl Homes {
                 Some((_, before, home)) => {
                     let ns = vm.wanted_ns.saturating_sub(*before).min(u64::from(vm.vcpus) * elapsed);
                     let wants = u128::from(ns) * u128::from(ONE) / u128::from(elapsed);
-                    Housed { vcpus: vm.vcpus, wants: wants as u32, home: *home }
+                    Housed { vcpus: vm.vcpus, bound: vm.bound, wants: wants as u32, home: *home }
                 }
-                None => Housed { vcpus: vm.vcpus, wants: most as u32, home: 0 },
+                None => Housed { vcpus: vm.vcpus, bound: vm.bound, wants: most as u32, home: 0 },
             }
         };
         let mut homes: Vec<Housed> = vms.iter().map(housed).collect();

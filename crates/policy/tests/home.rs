@@ -4,7 +4,7 @@
 mod common;
 
 use common::cases;
-use overbook_policy::home::{Homes, House, Housed, Resident, find_homes};
+use overbook_policy::home::{BOUND_WIDELY, Homes, House, Housed, Resident, find_homes};
 use proptest::prelude::*;
 
 const ONE: u32 = 10_000;
@@ -14,6 +14,7 @@ fn homes(llcs: &[u32], vms: &[(u32, f64, u32)]) -> Vec<u32> {
     let mut llcs: Vec<House> = llcs.iter().map(|cpus| House::new(*cpus)).collect();
     let housed = |(vcpus, wants, home): &(u32, f64, u32)| Housed {
         vcpus: *vcpus,
+        bound: 0,
         wants: (wants * f64::from(ONE)) as u32,
         home: *home,
     };
@@ -58,6 +59,7 @@ fn a_look_counts_what_was_wanted_since_the_last() {
         pid: 100 + place,
         vcpus: 4,
         wanted_ns: seconds * 1_000_000_000,
+        bound: 0,
     };
     let second = 1_000_000_000;
     assert_eq!(homes.look(0, &[vm(0, 7), vm(1, 9), vm(2, 0)]), [(0, 1), (1, 2), (2, 1)]);
@@ -70,8 +72,53 @@ fn a_look_counts_what_was_wanted_since_the_last() {
     assert_eq!(homes.look(3 * second, &[vm(0, 19), vm(1, 13), other]), [(2, 1)]);
 }
 
+#[test]
+fn who_is_bound_is_at_home_there_and_others_elsewhere() {
+    let mut homes = Homes::new(&[4, 4]);
+    let vm = |place: u32, bound: u32| Resident { place, pid: 100 + place, vcpus: 4, wanted_ns: 0, bound };
+    assert_eq!(homes.look(0, &[vm(0, 2), vm(1, 0)]), [(0, 2), (1, 1)]);
+    // Bound to both, what it wants is not counted; then to the other, and the second makes room.
+    assert_eq!(homes.look(1, &[vm(0, BOUND_WIDELY), vm(1, 0)]), [(0, 0)]);
+    let busy = |place, bound| Resident { wanted_ns: 4_000_000_000, ..vm(place, bound) };
+    assert_eq!(homes.look(1_000_000_001, &[busy(0, 1), busy(1, 0)]), [(0, 1), (1, 2)]);
+}
+
+#[test]
+fn a_vm_is_bound_where_all_its_vcpus_are() {
+    let bound = |vcpus: &[u32]| {
+        let mut vm = Resident { place: 0, pid: 1, vcpus: 0, wanted_ns: 0, bound: 0 };
+        (0..).zip(vcpus).for_each(|(seen, vcpu)| vm.add_vcpu(seen, 1, *vcpu));
+        (vm.bound, vm.wanted_ns)
+    };
+    assert_eq!(bound(&[]), (0, 0));
+    assert_eq!(bound(&[0, 0]), (0, 2));
+    assert_eq!(bound(&[3, 3, 3]), (3, 3));
+    assert_eq!(bound(&[3, 4, 4]), (BOUND_WIDELY, 3));
+    assert_eq!(bound(&[0, 4]), (BOUND_WIDELY, 2), "only some are");
+    assert_eq!(bound(&[BOUND_WIDELY, 4]), (BOUND_WIDELY, 2));
+}
+
 proptest! {
     #![proptest_config(cases(20_000))]
+
+    #[test]
+    fn who_is_bound_stays_there(
+        llcs in prop::collection::vec(1u32..65, 1..9),
+        vms in prop::collection::vec((1u32..80, 0u32..80 * ONE, 0u32..10, 0u32..12), 0..60),
+    ) {
+        let mut houses: Vec<House> = llcs.iter().map(|cpus| House::new(*cpus)).collect();
+        let housed = |(vcpus, wants, home, bound): &(u32, u32, u32, u32)| {
+            let bound = if *bound > 9 { BOUND_WIDELY } else { *bound };
+            Housed { vcpus: *vcpus, bound, wants: *wants, home: *home }
+        };
+        let mut after: Vec<Housed> = vms.iter().map(housed).collect();
+        find_homes(&mut after, &mut houses);
+        for vm in after.iter().filter(|vm| vm.bound > 0) {
+            prop_assert_eq!(vm.home, if vm.bound as usize <= llcs.len() { vm.bound } else { 0 });
+        }
+        let wanted = |llc: u32| after.iter().filter(|vm| vm.home == llc).map(|vm| u64::from(vm.wants)).sum::<u64>();
+        prop_assert!(houses.iter().zip(1..).all(|(house, llc)| house.wanted == wanted(llc)));
+    }
 
     #[test]
     fn nobody_moves_to_a_worse_place_and_all_who_fit_have_one(
@@ -80,7 +127,7 @@ proptest! {
     ) {
         let mut houses: Vec<House> = llcs.iter().map(|cpus| House::new(*cpus)).collect();
         let before: Vec<Housed> =
-            vms.iter().map(|(vcpus, wants, home)| Housed { vcpus: *vcpus, wants: *wants, home: *home }).collect();
+            vms.iter().map(|(vcpus, wants, home)| Housed { vcpus: *vcpus, bound: 0, wants: *wants, home: *home }).collect();
         let mut after = before.clone();
         find_homes(&mut after, &mut houses);
         let fits = |vm: &Housed, home: u32| {

@@ -86,18 +86,24 @@ u64 tun_booked(u32 tgid, u32 *entries)
 	return sum;
 }
 
-/* The VM at a place, as the loader reads it: its process, 0 if it does not live; its vCPUs; and ns
- * that they have run and waited. */
-u32 tun_vm_at(u32 place, u32 *alive, u64 *wanted_ns)
+/* The VM at a place, as the loader reads it: its process, 0 if it does not live; its vCPUs; ns that
+ * they have run and waited; and where they are bound to. */
+u32 tun_vm_at(u32 place, u32 *alive, u64 *wanted_ns, u32 *bound)
 {
 	struct vm_ctx *vmc = place < vms_used ? bpf_map_lookup_elem(&vms, &place) : (void *)0;
-	u32 vcpu;
+	u32 vcpu, seen = 0;
 
 	*wanted_ns = 0;
+	*bound = 0;
 	*alive = vmc ? vmc->at.alive : 0;
-	for (vcpu = 1; *alive && vcpu <= vcpus_used && vcpu <= OVB_MAX_ALL_VCPUS; vcpu++)
-		if (vcpu_at(vcpu)->stats.vm == place + 1 && vcpu_at(vcpu)->stats.alive)
-			*wanted_ns += vcpu_at(vcpu)->stats.run_ns + vcpu_at(vcpu)->stats.queued_ns;
+	for (vcpu = 1; *alive && vcpu <= vcpus_used && vcpu <= OVB_MAX_ALL_VCPUS; vcpu++) {
+		const struct ovb_vcpu_stats *stats = &vcpu_at(vcpu)->stats;
+
+		if (stats->vm != place + 1 || !stats->alive)
+			continue;
+		*wanted_ns += stats->run_ns + stats->queued_ns;
+		*bound = ovb_bound_together(*bound, seen++, stats->bound);
+	}
 	return *alive ? vmc->at.pid : 0;
 }
 

@@ -577,7 +577,38 @@ fn victim_in_a_large_host() -> Option<String> {
     (large > small + small / 4).then(|| format!("{large} ns with 128 CPUs, {small} with 64"))
 }
 
-const FINDINGS: [Finding; 37] = [
+/// A VM that is bound to the CPUs of an LLC wants CPUs there, and nowhere else: others have their homes where it is not.
+fn home_beside_a_bound_vm() -> Option<String> {
+    let mut world = World::new(host(8, 2)).unwrap();
+    let spec = |name, cpus, work, halt| VmSpec {
+        cpus,
+        outside_ns: work,
+        halt_ns: halt,
+        ..VmSpec::new(name, 4, Pattern::Sleeper)
+    };
+    world.vm(spec("bound", Some(vec![4, 5, 6, 7]), MS, MS));
+    world.run(SECOND);
+    world.vm(spec("free", None, 3 * MS, MS));
+    let report = measured(&mut world, 2 * SECOND, 4 * SECOND);
+    let waits = |name: &str| {
+        let vcpus = report.tasks.iter().filter(|task| task.name.starts_with(name));
+        let all: Vec<u64> = vcpus.flat_map(|task| task.latencies.iter().copied()).collect();
+        all.iter().sum::<u64>() / all.len().max(1) as u64
+    };
+    let (bound, free) = (waits("bound"), waits("free"));
+    println!(
+        "vCPUs that wake up wait {bound} and {free} ns, and change their LLC {} times",
+        report.llc_moves
+    );
+    (report.llc_moves > 100).then(|| {
+        format!(
+            "a bound VM's vCPUs wait {bound} ns after they wake up, and vCPUs change their LLC {} times",
+            report.llc_moves
+        )
+    })
+}
+
+const FINDINGS: [Finding; 38] = [
     ("A1 two clocks in one queue", false, a1),
     ("A1 a bound kthread behind a pool", false, a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, a2),
@@ -615,6 +646,7 @@ const FINDINGS: [Finding; 37] = [
     ("a VM that joins another", false, a_vm_that_joins_another),
     ("three VMs of a group", false, three_vms),
     ("whom to preempt on a large host", false, victim_in_a_large_host),
+    ("the home of a VM beside one that is bound", false, home_beside_a_bound_vm),
 ];
 
 #[test]

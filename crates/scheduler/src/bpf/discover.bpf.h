@@ -156,6 +156,7 @@ __noinline int discover(u32 pid)
 		goto done;
 	}
 	vcpuc->stats.pid = pid;
+	note_binding(taskc);
 	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
 	vmc->places[bounded(id, OVB_MAX_VCPUS)] = taskc->vcpu_place;
 	taskc->moves = vmc->moves;

@@ -100,7 +100,8 @@ struct ovb_vcpu_stats {
 	unsigned int vm;
 	unsigned int id;
 	unsigned int alive;
-	unsigned int pad;
+	/* Where it is bound to: 0, an LLC plus one, or OVB_BOUND_WIDELY (home.h). */
+	unsigned int bound;
 };
 
 #endif

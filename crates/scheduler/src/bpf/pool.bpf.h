@@ -12,6 +12,7 @@
 #ifndef OVERBOOK_POOL_BPF_H
 #define OVERBOOK_POOL_BPF_H
 
+#include "home.h"
 #include "state.bpf.h"
 
 struct pool_ctx {
@@ -19,6 +20,8 @@ struct pool_ctx {
 	u64 hash;
 	/* With OPENING while somebody makes it that of another set. */
 	u32 users;
+	/* Where its CPUs are: an LLC plus one, or OVB_BOUND_WIDELY. */
+	u32 bound;
 	u64 level;
 	u64 offset;
 };
@@ -60,7 +63,7 @@ static void open_pool(u32 pool, u64 hash, const struct cpumask *mask)
 {
 	struct pool_ctx *entry = pool_at(pool);
 	u64 bit = 1ull << (pool & 63);
-	u32 cpu;
+	u32 cpu, bound = 0, nr = 0;
 
 	entry->hash = hash;
 	entry->level = tide;
@@ -70,11 +73,23 @@ static void open_pool(u32 pool, u64 hash, const struct cpumask *mask)
 
 		if (!cpuc)
 			continue;
-		if (bpf_cpumask_test_cpu(cpu, mask))
-			__sync_fetch_and_or(&cpuc->pools, bit);
-		else
+		if (!bpf_cpumask_test_cpu(cpu, mask)) {
 			__sync_fetch_and_and(&cpuc->pools, ~bit);
+			continue;
+		}
+		__sync_fetch_and_or(&cpuc->pools, bit);
+		if (cpus_online[bounded(cpu, OVB_MAX_CPUS) / 64] >> (cpu & 63) & 1)
+			bound = ovb_bound_together(bound, nr++, llc_of(cpu) + 1);
 	}
+	entry->bound = bound;
+}
+
+/* Where the tasks of a pool are bound to: nowhere, an LLC plus one, or OVB_BOUND_WIDELY. */
+static u32 bound_of(u32 pool)
+{
+	if (pool >= OVB_MAX_CPUS)
+		return llc_of((s32)(pool - OVB_MAX_CPUS)) + 1;
+	return pool ? pool_at(pool)->bound : 0;
 }
 
 /* Finds the pool of the set of CPUs that a task is bound to, with one task more. A task that is

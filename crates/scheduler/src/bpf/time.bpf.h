@@ -249,6 +249,7 @@ static void learn_task(struct task_struct *p, struct task_ctx *taskc)
 	learn_weight(p, taskc);
 	leave_pool(taskc->pool);
 	taskc->pool = join_pool(p);
+	note_binding(taskc);
 	taskc->node = place_of_group(p);
 	taskc->fresh = true;
 }
@@ -272,6 +273,7 @@ static void change_pool(struct task_struct *p, struct task_ctx *taskc)
 	}
 	leave_pool(taskc->pool);
 	taskc->pool = pool;
+	note_binding(taskc);
 }
 
 /* A task that runs by its key carries the clocks along. */
