@@ -18,21 +18,11 @@
  * CPU where it is. */
 #define OVB_HOME_EIGHTHS 7u
 
-/* Bound to CPUs of several LLCs. */
-#define OVB_BOUND_WIDELY 0xffffffffu
-
-/* Where a VM is bound to, of whose vCPUs `nr` are bound to `all`, and one more to `one`: nowhere,
- * 0; an LLC, plus one; several, or only some of its vCPUs. */
-static inline ovb_u32 ovb_bound_together(ovb_u32 all, ovb_u32 nr, ovb_u32 one)
-{
-	return !nr || all == one ? one : OVB_BOUND_WIDELY;
-}
-
 /* A VM that has a home, or needs one. */
 struct ovb_housed {
+	/* LLCs that have CPUs which one of its vCPUs may use, a bit each. */
+	ovb_u64 llcs;
 	ovb_u32 vcpus;
-	/* Where it is bound to: an LLC plus one, which is its home then; 0: nowhere. */
-	ovb_u32 bound;
 	/* CPUs that it uses and waits for, in parts; at most 2^24. */
 	ovb_u32 wants;
 	/* Its LLC plus one; 0: none. */
@@ -46,6 +36,12 @@ struct ovb_house {
 	ovb_u64 wanted;
 };
 
+/* Whether a VM fits into an LLC, and may run there. */
+static inline int ovb_fits(const struct ovb_housed *vm, const struct ovb_house *llcs, ovb_u32 llc)
+{
+	return vm->vcpus <= llcs[llc].cpus && (vm->llcs >> (llc & 63) & 1);
+}
+
 /* The LLC plus one where a VM's home would be the least crowded; 0 if it fits into none. */
 static inline ovb_u32 ovb_roomiest(const struct ovb_housed *vm, const struct ovb_house *llcs,
 				   ovb_u32 nr_llcs)
@@ -53,7 +49,7 @@ static inline ovb_u32 ovb_roomiest(const struct ovb_housed *vm, const struct ovb
 	ovb_u32 i, best = 0;
 
 	for (i = 0; i < nr_llcs; i++) {
-		if (vm->vcpus > llcs[i].cpus)
+		if (!ovb_fits(vm, llcs, i))
 			continue;
 		if (!best || (llcs[i].wanted + vm->wants) * llcs[best - 1].parts <
 				     (llcs[best - 1].wanted + vm->wants) * llcs[i].parts)
@@ -63,8 +59,8 @@ static inline ovb_u32 ovb_roomiest(const struct ovb_housed *vm, const struct ovb
 }
 
 /* Finds homes for VMs, at most 2^10, among LLCs, at most 64. A VM keeps its home, unless that
- * is crowded and another would be less so. One that is bound has its home where it is bound to, or
- * none if that is several LLCs; what it wants is not counted then. */
+ * is crowded and another would be less so. Who may run in one LLC only is there before others look
+ * for room. */
 static inline void ovb_find_homes(struct ovb_housed *vms, ovb_u32 nr, struct ovb_house *llcs,
 				  ovb_u32 nr_llcs)
 {
@@ -73,22 +69,21 @@ static inline void ovb_find_homes(struct ovb_housed *vms, ovb_u32 nr, struct ovb
 	for (i = 0; i < nr_llcs; i++)
 		llcs[i].wanted = 0;
 	for (i = 0; i < nr; i++) {
-		ovb_u32 home = vms[i].home;
+		struct ovb_housed *vm = &vms[i];
 
-		if (vms[i].bound)
-			home = vms[i].bound <= nr_llcs ? vms[i].bound : 0;
-		else if (home > nr_llcs || (home && vms[i].vcpus > llcs[home - 1].cpus))
-			home = 0;
-		vms[i].home = home;
-		if (home)
-			llcs[home - 1].wanted += vms[i].wants;
+		if (vm->home > nr_llcs || (vm->home && !ovb_fits(vm, llcs, vm->home - 1)))
+			vm->home = 0;
+		if (!vm->home && !(vm->llcs & (vm->llcs - 1)))
+			vm->home = ovb_roomiest(vm, llcs, nr_llcs);
+		if (vm->home)
+			llcs[vm->home - 1].wanted += vm->wants;
 	}
 	for (i = 0; i < nr; i++) {
 		struct ovb_housed *vm = &vms[i];
 		struct ovb_house *now = vm->home ? &llcs[vm->home - 1] : 0, *then;
 		ovb_u32 best;
 
-		if (vm->bound || (now && now->wanted <= now->parts))
+		if (now && now->wanted <= now->parts)
 			continue;
 		best = ovb_roomiest(vm, llcs, nr_llcs);
 		if (!best)

@@ -4,7 +4,7 @@
 use crate::ffi;
 use std::collections::BTreeMap;
 
-pub use ffi::{OVB_BOUND_WIDELY as BOUND_WIDELY, ovb_house as House, ovb_housed as Housed};
+pub use ffi::{ovb_house as House, ovb_housed as Housed};
 
 /// Parts of a CPU.
 const ONE: u32 = 10_000;
@@ -33,17 +33,8 @@ pub struct Resident {
     pub vcpus: u32,
     /// ns that they have run and waited in queues, since they are known.
     pub wanted_ns: u64,
-    /// Where they are bound to: 0 nowhere, an LLC plus one, [`BOUND_WIDELY`].
-    pub bound: u32,
-}
-
-impl Resident {
-    /// With one vCPU more, that has wanted so many ns and is bound somewhere; `seen` were known before it.
-    pub fn add_vcpu(&mut self, seen: u32, wanted_ns: u64, bound: u32) {
-        self.wanted_ns += wanted_ns;
-        // SAFETY: a pure function of numbers.
-        self.bound = unsafe { ffi::ovb_bound_together(self.bound, seen, bound) };
-    }
+    /// LLCs that have CPUs which one of them may use, a bit each; 0 if that is not known yet.
+    pub llcs: u64,
 }
 
 /// The homes of all VMs of a host, look by look.
@@ -67,14 +58,15 @@ impl Homes {
         let elapsed = now.saturating_sub(self.at).max(1);
         self.at = now;
         let housed = |vm: &Resident| {
+            let llcs = if vm.llcs == 0 { u64::MAX } else { vm.llcs };
             let most = u64::from(vm.vcpus * ONE);
             match self.known.get(&vm.pid).filter(|(place, ..)| *place == vm.place) {
                 Some((_, before, home)) => {
                     let ns = vm.wanted_ns.saturating_sub(*before).min(u64::from(vm.vcpus) * elapsed);
                     let wants = u128::from(ns) * u128::from(ONE) / u128::from(elapsed);
-                    Housed { vcpus: vm.vcpus, bound: vm.bound, wants: wants as u32, home: *home }
+                    Housed { llcs, vcpus: vm.vcpus, wants: wants as u32, home: *home }
                 }
-                None => Housed { vcpus: vm.vcpus, bound: vm.bound, wants: most as u32, home: 0 },
+                None => Housed { llcs, vcpus: vm.vcpus, wants: most as u32, home: 0 },
             }
         };
         let mut homes: Vec<Housed> = vms.iter().map(housed).collect();

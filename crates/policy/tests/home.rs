@@ -4,7 +4,7 @@
 mod common;
 
 use common::cases;
-use overbook_policy::home::{BOUND_WIDELY, Homes, House, Housed, Resident, find_homes};
+use overbook_policy::home::{Homes, House, Housed, Resident, find_homes};
 use proptest::prelude::*;
 
 const ONE: u32 = 10_000;
@@ -13,8 +13,8 @@ const ONE: u32 = 10_000;
 fn homes(llcs: &[u32], vms: &[(u32, f64, u32)]) -> Vec<u32> {
     let mut llcs: Vec<House> = llcs.iter().map(|cpus| House::new(*cpus)).collect();
     let housed = |(vcpus, wants, home): &(u32, f64, u32)| Housed {
+        llcs: u64::MAX,
         vcpus: *vcpus,
-        bound: 0,
         wants: (wants * f64::from(ONE)) as u32,
         home: *home,
     };
@@ -59,7 +59,7 @@ fn a_look_counts_what_was_wanted_since_the_last() {
         pid: 100 + place,
         vcpus: 4,
         wanted_ns: seconds * 1_000_000_000,
-        bound: 0,
+        llcs: 0,
     };
     let second = 1_000_000_000;
     assert_eq!(homes.look(0, &[vm(0, 7), vm(1, 9), vm(2, 0)]), [(0, 1), (1, 2), (2, 1)]);
@@ -75,63 +75,41 @@ fn a_look_counts_what_was_wanted_since_the_last() {
 #[test]
 fn who_is_bound_is_at_home_there_and_others_elsewhere() {
     let mut homes = Homes::new(&[4, 4]);
-    let vm = |place: u32, bound: u32| Resident { place, pid: 100 + place, vcpus: 4, wanted_ns: 0, bound };
-    assert_eq!(homes.look(0, &[vm(0, 2), vm(1, 0)]), [(0, 2), (1, 1)]);
-    // Bound to both, what it wants is not counted; then to the other, and the second makes room.
-    assert_eq!(homes.look(1, &[vm(0, BOUND_WIDELY), vm(1, 0)]), [(0, 0)]);
-    let busy = |place, bound| Resident { wanted_ns: 4_000_000_000, ..vm(place, bound) };
-    assert_eq!(homes.look(1_000_000_001, &[busy(0, 1), busy(1, 0)]), [(0, 1), (1, 2)]);
+    let vm = |place: u32, llcs: u64| Resident { place, pid: 100 + place, vcpus: 4, wanted_ns: 0, llcs };
+    let busy = |place, seconds: u64, llcs| Resident { wanted_ns: seconds * 4_000_000_000, ..vm(place, llcs) };
+    let at = |seconds: u64| seconds * 1_000_000_000;
+    // The second is there first, as it can be nowhere else.
+    assert_eq!(homes.look(0, &[vm(0, 3), vm(1, 1)]), [(0, 2), (1, 1)]);
+    // It is bound to the other, and the first makes room.
+    assert_eq!(homes.look(at(1), &[busy(0, 1, 3), busy(1, 1, 2)]), [(0, 1), (1, 2)]);
+    // It may use both again, and stays where it is.
+    assert_eq!(homes.look(at(2), &[busy(0, 2, 3), busy(1, 2, 3)]), []);
+    // Both are bound to one, however crowded it is.
+    assert_eq!(homes.look(at(3), &[busy(0, 3, 1), busy(1, 3, 1)]), [(1, 1)]);
+    assert_eq!(homes.look(at(4), &[busy(0, 4, 1), busy(1, 4, 1)]), []);
 }
 
-#[test]
-fn a_vm_is_bound_where_all_its_vcpus_are() {
-    let bound = |vcpus: &[u32]| {
-        let mut vm = Resident { place: 0, pid: 1, vcpus: 0, wanted_ns: 0, bound: 0 };
-        (0..).zip(vcpus).for_each(|(seen, vcpu)| vm.add_vcpu(seen, 1, *vcpu));
-        (vm.bound, vm.wanted_ns)
-    };
-    assert_eq!(bound(&[]), (0, 0));
-    assert_eq!(bound(&[0, 0]), (0, 2));
-    assert_eq!(bound(&[3, 3, 3]), (3, 3));
-    assert_eq!(bound(&[3, 4, 4]), (BOUND_WIDELY, 3));
-    assert_eq!(bound(&[0, 4]), (BOUND_WIDELY, 2), "only some are");
-    assert_eq!(bound(&[BOUND_WIDELY, 4]), (BOUND_WIDELY, 2));
+/// All LLCs, mostly; some, one or none.
+fn may_run() -> impl Strategy<Value = u64> {
+    prop_oneof![Just(u64::MAX), 0u64..1024, (0u32..10).prop_map(|llc| 1 << llc)]
 }
 
 proptest! {
     #![proptest_config(cases(20_000))]
 
     #[test]
-    fn who_is_bound_stays_there(
-        llcs in prop::collection::vec(1u32..65, 1..9),
-        vms in prop::collection::vec((1u32..80, 0u32..80 * ONE, 0u32..10, 0u32..12), 0..60),
-    ) {
-        let mut houses: Vec<House> = llcs.iter().map(|cpus| House::new(*cpus)).collect();
-        let housed = |(vcpus, wants, home, bound): &(u32, u32, u32, u32)| {
-            let bound = if *bound > 9 { BOUND_WIDELY } else { *bound };
-            Housed { vcpus: *vcpus, bound, wants: *wants, home: *home }
-        };
-        let mut after: Vec<Housed> = vms.iter().map(housed).collect();
-        find_homes(&mut after, &mut houses);
-        for vm in after.iter().filter(|vm| vm.bound > 0) {
-            prop_assert_eq!(vm.home, if vm.bound as usize <= llcs.len() { vm.bound } else { 0 });
-        }
-        let wanted = |llc: u32| after.iter().filter(|vm| vm.home == llc).map(|vm| u64::from(vm.wants)).sum::<u64>();
-        prop_assert!(houses.iter().zip(1..).all(|(house, llc)| house.wanted == wanted(llc)));
-    }
-
-    #[test]
     fn nobody_moves_to_a_worse_place_and_all_who_fit_have_one(
         llcs in prop::collection::vec(1u32..65, 1..9),
-        vms in prop::collection::vec((1u32..80, 0u32..80 * ONE, 0u32..10), 0..60),
+        vms in prop::collection::vec((1u32..80, 0u32..80 * ONE, 0u32..10, may_run()), 0..60),
     ) {
         let mut houses: Vec<House> = llcs.iter().map(|cpus| House::new(*cpus)).collect();
         let before: Vec<Housed> =
-            vms.iter().map(|(vcpus, wants, home)| Housed { vcpus: *vcpus, bound: 0, wants: *wants, home: *home }).collect();
+            vms.iter().map(|(vcpus, wants, home, llcs)| Housed { llcs: *llcs, vcpus: *vcpus, wants: *wants, home: *home }).collect();
         let mut after = before.clone();
         find_homes(&mut after, &mut houses);
         let fits = |vm: &Housed, home: u32| {
-            home > 0 && home as usize <= llcs.len() && vm.vcpus <= llcs[home as usize - 1]
+            let nth = home.wrapping_sub(1) as usize;
+            llcs.get(nth).is_some_and(|cpus| vm.vcpus <= *cpus && vm.llcs >> nth & 1 == 1)
         };
         let crowded = |vms: &[Housed]| {
             let of = |llc: usize| {
@@ -141,7 +119,7 @@ proptest! {
             (0..llcs.len()).map(of).fold(0.0, f64::max)
         };
         for vm in &after {
-            prop_assert_eq!(vm.home > 0, llcs.iter().any(|cpus| vm.vcpus <= *cpus));
+            prop_assert_eq!(vm.home > 0, (1..=llcs.len() as u32).any(|home| fits(vm, home)));
             prop_assert!(vm.home == 0 || fits(vm, vm.home));
         }
         // Where all had a home that fits, the most crowded is no more so.

@@ -283,7 +283,7 @@ impl TierStats {
 impl VcpuStats {
     /// From an entry of the table of vCPUs.
     pub(crate) fn from_raw(raw: &intf::ovb_vcpu_stats) -> VcpuStats {
-        let mut stats = VcpuStats { pid: raw.pid, longest_ns: raw.longest_ns, ..VcpuStats::default() };
+        let mut stats = VcpuStats { pid: raw.pid.into(), longest_ns: raw.longest_ns, ..VcpuStats::default() };
         stats.add(raw);
         stats
     }

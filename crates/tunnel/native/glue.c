@@ -86,15 +86,15 @@ u64 tun_booked(u32 tgid, u32 *entries)
 	return sum;
 }
 
-/* The VM at a place, as the loader reads it: its process, 0 if it does not live; its vCPUs; ns that
- * they have run and waited; and where they are bound to. */
-u32 tun_vm_at(u32 place, u32 *alive, u64 *wanted_ns, u32 *bound)
+/* The VM at a place, as the loader reads it: its process, 0 if it does not live; its vCPUs; and ns
+ * that they have run and waited, and the LLCs that they may use. */
+u32 tun_vm_at(u32 place, u32 *alive, u64 *wanted_ns, u64 *llcs)
 {
 	struct vm_ctx *vmc = place < vms_used ? bpf_map_lookup_elem(&vms, &place) : (void *)0;
-	u32 vcpu, seen = 0;
+	u32 vcpu;
 
 	*wanted_ns = 0;
-	*bound = 0;
+	*llcs = 0;
 	*alive = vmc ? vmc->at.alive : 0;
 	for (vcpu = 1; *alive && vcpu <= vcpus_used && vcpu <= OVB_MAX_ALL_VCPUS; vcpu++) {
 		const struct ovb_vcpu_stats *stats = &vcpu_at(vcpu)->stats;
@@ -102,7 +102,7 @@ u32 tun_vm_at(u32 place, u32 *alive, u64 *wanted_ns, u32 *bound)
 		if (stats->vm != place + 1 || !stats->alive)
 			continue;
 		*wanted_ns += stats->run_ns + stats->queued_ns;
-		*bound = ovb_bound_together(*bound, seen++, stats->bound);
+		*llcs |= stats->llcs;
 	}
 	return *alive ? vmc->at.pid : 0;
 }

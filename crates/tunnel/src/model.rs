@@ -146,7 +146,7 @@ functions! {
     need_resched(u32) -> bool;
     curr(u32) -> u32;
     booked(u32, *mut u32) -> u64;
-    vm_at(u32, *mut u32, *mut u64, *mut u32) -> u32;
+    vm_at(u32, *mut u32, *mut u64, *mut u64) -> u32;
     vm_counter(u32, u32) -> u64;
     marks(u32) -> u32;
     boosts(u32, u32) -> u64;
@@ -301,11 +301,11 @@ impl Model {
     pub fn residents(&self) -> Result<Vec<Resident>> {
         let (mut all, used) = (Vec::new(), self.get::<u32>("vms_used", 0)?);
         for place in 0..used {
-            let (mut vcpus, mut wanted_ns, mut bound) = (0, 0, 0);
+            let (mut vcpus, mut wanted_ns, mut llcs) = (0, 0, 0);
             // SAFETY: as in `pass!`.
-            let pid = unsafe { (self.functions.vm_at)(place, &mut vcpus, &mut wanted_ns, &mut bound) };
+            let pid = unsafe { (self.functions.vm_at)(place, &mut vcpus, &mut wanted_ns, &mut llcs) };
             if pid != 0 {
-                all.push(Resident { place, pid, vcpus, wanted_ns, bound });
+                all.push(Resident { place, pid, vcpus, wanted_ns, llcs });
             }
         }
         Ok(all)

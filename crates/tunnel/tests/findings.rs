@@ -579,6 +579,10 @@ fn victim_in_a_large_host() -> Option<String> {
 
 /// A VM that is bound to the CPUs of an LLC wants CPUs there, and nowhere else: others have their homes where it is not.
 fn home_beside_a_bound_vm() -> Option<String> {
+    [(0..4).collect(), (4..8).collect()].into_iter().find_map(beside_bound)
+}
+
+fn beside_bound(cpus: Vec<u32>) -> Option<String> {
     let mut world = World::new(host(8, 2)).unwrap();
     let spec = |name, cpus, work, halt| VmSpec {
         cpus,
@@ -586,7 +590,7 @@ fn home_beside_a_bound_vm() -> Option<String> {
         halt_ns: halt,
         ..VmSpec::new(name, 4, Pattern::Sleeper)
     };
-    world.vm(spec("bound", Some(vec![4, 5, 6, 7]), MS, MS));
+    world.vm(spec("bound", Some(cpus), MS, MS));
     world.run(SECOND);
     world.vm(spec("free", None, 3 * MS, MS));
     let report = measured(&mut world, 2 * SECOND, 4 * SECOND);

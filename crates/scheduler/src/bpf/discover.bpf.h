@@ -156,7 +156,6 @@ __noinline int discover(u32 pid)
 		goto done;
 	}
 	vcpuc->stats.pid = pid;
-	note_binding(taskc);
 	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
 	vmc->places[bounded(id, OVB_MAX_VCPUS)] = taskc->vcpu_place;
 	taskc->moves = vmc->moves;
@@ -201,7 +200,7 @@ static void vcpu_gone(const struct task_struct *p, struct task_ctx *taskc)
 		return;
 	vcpu_left_queue(taskc, true);
 	/* Unless another thread runs this vCPU by now. */
-	if (vcpuc && vcpuc->stats.pid == p->pid) {
+	if (vcpuc && vcpuc->stats.pid == (u32)p->pid) {
 		ovb_sent_reset(&vcpuc->sent);
 		if (vmc->pids[bounded(id, OVB_MAX_VCPUS)] == (u32)p->pid)
 			vmc->pids[bounded(id, OVB_MAX_VCPUS)] = 0;

@@ -94,14 +94,14 @@ struct ovb_vcpu_stats {
 	unsigned long long spin_ns;
 	/* ns of the longest of these waits, since it is known. */
 	unsigned long long longest_ns;
+	/* LLCs that have CPUs which it may use, a bit each, when it last ran. */
+	unsigned long long llcs;
 	/* Thread; 0 if the entry was never used. */
-	unsigned long long pid;
+	unsigned int pid;
 	/* Place of its VM plus one, its id there, and whether it lives. */
 	unsigned int vm;
 	unsigned int id;
 	unsigned int alive;
-	/* Where it is bound to: 0, an LLC plus one, or OVB_BOUND_WIDELY (home.h). */
-	unsigned int bound;
 };
 
 #endif

@@ -12,7 +12,6 @@
 #ifndef OVERBOOK_POOL_BPF_H
 #define OVERBOOK_POOL_BPF_H
 
-#include "home.h"
 #include "state.bpf.h"
 
 struct pool_ctx {
@@ -20,8 +19,8 @@ struct pool_ctx {
 	u64 hash;
 	/* With OPENING while somebody makes it that of another set. */
 	u32 users;
-	/* Where its CPUs are: an LLC plus one, or OVB_BOUND_WIDELY. */
-	u32 bound;
+	/* LLCs that its CPUs are of, a bit each. */
+	u64 llcs;
 	u64 level;
 	u64 offset;
 };
@@ -63,11 +62,12 @@ static void open_pool(u32 pool, u64 hash, const struct cpumask *mask)
 {
 	struct pool_ctx *entry = pool_at(pool);
 	u64 bit = 1ull << (pool & 63);
-	u32 cpu, bound = 0, nr = 0;
+	u32 cpu;
 
 	entry->hash = hash;
 	entry->level = tide;
 	entry->offset = 0;
+	entry->llcs = 0;
 	bpf_for (cpu, 0, nr_cpus) {
 		struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
 
@@ -79,17 +79,16 @@ static void open_pool(u32 pool, u64 hash, const struct cpumask *mask)
 		}
 		__sync_fetch_and_or(&cpuc->pools, bit);
 		if (cpus_online[bounded(cpu, OVB_MAX_CPUS) / 64] >> (cpu & 63) & 1)
-			bound = ovb_bound_together(bound, nr++, llc_of(cpu) + 1);
+			entry->llcs |= 1ull << (llc_of((s32)cpu) & 63);
 	}
-	entry->bound = bound;
 }
 
-/* Where the tasks of a pool are bound to: nowhere, an LLC plus one, or OVB_BOUND_WIDELY. */
-static u32 bound_of(u32 pool)
+/* LLCs that have CPUs which tasks of a pool may use, a bit each. */
+static u64 llcs_of(u32 pool)
 {
 	if (pool >= OVB_MAX_CPUS)
-		return llc_of((s32)(pool - OVB_MAX_CPUS)) + 1;
-	return pool ? pool_at(pool)->bound : 0;
+		return 1ull << (llc_of((s32)(pool - OVB_MAX_CPUS)) & 63);
+	return pool ? pool_at(pool)->llcs : ~0ull;
 }
 
 /* Finds the pool of the set of CPUs that a task is bound to, with one task more. A task that is

@@ -133,8 +133,11 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
 			settle();
 	}
 	vcpuc = taskc->vcpu ? own_vcpu_ctx(taskc) : NULL;
-	if (vcpuc)
+	if (vcpuc) {
 		vcpuc->stats.run_ns += used;
+		if (nr_llcs > 1 && vcpuc->stats.llcs != llcs_of(taskc->pool))
+			vcpuc->stats.llcs = llcs_of(taskc->pool);
+	}
 	return 0;
 }
 
@@ -249,7 +252,6 @@ static void learn_task(struct task_struct *p, struct task_ctx *taskc)
 	learn_weight(p, taskc);
 	leave_pool(taskc->pool);
 	taskc->pool = join_pool(p);
-	note_binding(taskc);
 	taskc->node = place_of_group(p);
 	taskc->fresh = true;
 }
@@ -273,7 +275,6 @@ static void change_pool(struct task_struct *p, struct task_ctx *taskc)
 	}
 	leave_pool(taskc->pool);
 	taskc->pool = pool;
-	note_binding(taskc);
 }
 
 /* A task that runs by its key carries the clocks along. */

@@ -117,15 +117,6 @@ static struct vcpu_ctx *own_vcpu_ctx(const struct task_ctx *taskc)
 	return vcpu_at(taskc->vcpu_place);
 }
 
-/* A task's pool may be another one: notes where it is bound to, if it is a vCPU. */
-static void note_binding(const struct task_ctx *taskc)
-{
-	struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
-
-	if (vcpuc)
-		vcpuc->stats.bound = bound_of(taskc->pool);
-}
-
 /* The 64 vCPUs that one belongs to. */
 static struct ovb_siblings *siblings_of(struct vm_ctx *vmc, u32 id)
 {

@@ -99,18 +99,15 @@ impl Scheduler<'_> {
     pub fn residents(&self) -> Result<Vec<Resident>> {
         let mut all = BTreeMap::new();
         for (place, vm) in self.vms::<intf::ovb_place_of_vm>()?.into_iter().filter(|(_, vm)| vm.alive != 0) {
-            all.insert(
-                place + 1,
-                (Resident { place, pid: vm.pid, vcpus: vm.alive, wanted_ns: 0, bound: 0 }, 0),
-            );
+            all.insert(place + 1, Resident { place, pid: vm.pid, vcpus: vm.alive, wanted_ns: 0, llcs: 0 });
         }
         for vcpu in self.vcpus()?.filter(|vcpu| vcpu.alive != 0) {
-            if let Some((vm, seen)) = all.get_mut(&vcpu.vm) {
-                vm.add_vcpu(*seen, vcpu.run_ns + vcpu.queued_ns, vcpu.bound);
-                *seen += 1;
+            if let Some(vm) = all.get_mut(&vcpu.vm) {
+                vm.wanted_ns += vcpu.run_ns + vcpu.queued_ns;
+                vm.llcs |= vcpu.llcs;
             }
         }
-        Ok(all.into_values().map(|(vm, _)| vm).collect())
+        Ok(all.into_values().collect())
     }
 
     /// VMs that live, by process: what they have used and may use.
