@@ -52,15 +52,15 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a pool with a CPU too many",
         file: "pool.bpf.h",
-        find: "\t\tif (bpf_cpumask_test_cpu(cpu, mask))\n\t\t\t__sync",
-        put: "\t\tif (bpf_cpumask_test_cpu(cpu, mask) || !cpu)\n\t\t\t__sync",
+        find: "\t\tif (!bpf_cpumask_test_cpu(cpu, mask)) {",
+        put: "\t\tif (!bpf_cpumask_test_cpu(cpu, mask) && cpu) {",
         missed: Some("the kernel moves no task to where it may not run"),
     },
     mutant(
         "a pool with a CPU too few",
         "pool.bpf.h",
-        "\t\tif (bpf_cpumask_test_cpu(cpu, mask))\n\t\t\t__sync",
-        "\t\tif (bpf_cpumask_test_cpu(cpu, mask) && cpu != 1)\n\t\t\t__sync",
+        "\t\tif (!bpf_cpumask_test_cpu(cpu, mask)) {",
+        "\t\tif (!bpf_cpumask_test_cpu(cpu, mask) || cpu == 1) {",
     ),
     Mutant {
         name: "pools that are never left",
