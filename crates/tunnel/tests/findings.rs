@@ -489,9 +489,13 @@ fn mean_wait_of_wakers(world: &mut World, n: u32, cpus: Option<Vec<u32>>, group:
         let waker = TaskSpec::new(&format!("waker{i}"), Kind::Sleeper(1_500_000, 4 * MS));
         world.task(TaskSpec { cpus: cpus.clone(), group, ..waker });
     }
-    let report = measured(world, SECOND, 4 * SECOND);
-    let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
-    let waits: Vec<u64> = wakers.flat_map(|task| task.latencies.clone()).collect();
+    mean_wait(&measured(world, SECOND, 4 * SECOND), "waker")
+}
+
+/// How long tasks of a name wait after they wake up, in the mean, ns.
+fn mean_wait(report: &Report, name: &str) -> u64 {
+    let tasks = report.tasks.iter().filter(|task| task.name.starts_with(name));
+    let waits: Vec<u64> = tasks.flat_map(|task| task.latencies.clone()).collect();
     waits.iter().sum::<u64>() / waits.len() as u64
 }
 
@@ -594,12 +598,7 @@ fn beside_bound(cpus: Vec<u32>) -> Option<String> {
     world.run(SECOND);
     world.vm(spec("free", None, 3 * MS, MS));
     let report = measured(&mut world, 2 * SECOND, 4 * SECOND);
-    let waits = |name: &str| {
-        let vcpus = report.tasks.iter().filter(|task| task.name.starts_with(name));
-        let all: Vec<u64> = vcpus.flat_map(|task| task.latencies.iter().copied()).collect();
-        all.iter().sum::<u64>() / all.len().max(1) as u64
-    };
-    let (bound, free) = (waits("bound"), waits("free"));
+    let (bound, free) = (mean_wait(&report, "bound"), mean_wait(&report, "free"));
     println!(
         "vCPUs that wake up wait {bound} and {free} ns, and change their LLC {} times",
         report.llc_moves
