@@ -12,6 +12,7 @@
 use anyhow::{Result, anyhow};
 use scx_utils::UserExitInfo;
 use std::fmt;
+use thiserror::Error;
 
 /// Exit status where an option is wrong, on the command line (clap's) or in the file of defaults.
 pub const WRONG_OPTION: u8 = 2;
@@ -23,28 +24,14 @@ pub const REFUSED: u8 = 3;
 pub const EJECTED: u8 = 4;
 
 /// Nothing can be loaded until somebody changes something; the sentence says what.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{0}")]
 pub struct Refused(pub String);
 
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for Refused {}
-
 /// An option is wrong that clap cannot refuse; the sentence says which.
-#[derive(Debug)]
+#[derive(Debug, Error)]
+#[error("{0}")]
 pub struct WrongOption(pub String);
-
-impl fmt::Display for WrongOption {
-    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl std::error::Error for WrongOption {}
 
 /// Why the kernel has unloaded a scheduler that nobody had asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
