@@ -157,8 +157,8 @@ static inline int ovb_steal_wants_all(const struct ovb_steal_sample *sample)
 
 /*
  * Cores of `cores` that a guest with steal should use. One that wants all of them: as many as the
- * host given in the mean. One that idles at times: as many as it wants, and one fewer than now,
- * but what it was given in any case.
+ * host gave CPUs, in the mean. One that idles at times: as many as it wants, and one fewer than
+ * now, but what it was given in any case.
  */
 static inline ovb_u32 ovb_steal_given(const struct ovb_steal_sample *sample, ovb_u32 run_mean,
 				      ovb_u32 cores)

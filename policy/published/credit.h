@@ -10,6 +10,14 @@
  *
  * Example: a weighted slice of 2.8 ms, 3 tasks queued, the queue at virtual time 100 ms. A target
  * at 104 ms is not eligible; it is put at 100 - 3/8 * 2.8 = 98.95 ms. One at 99 ms stays there.
+ *
+ * As posted nobody pays for it: two tasks that yield to each other are eligible for ever, and a
+ * third one on their queue does not run. Mended, the yielder pays, out of what a yield forfeits
+ * anyway, the rest of its request [commit 79104becf42b]; so the two together get no lag, and who
+ * is behind them is served at last.
+ *
+ * Example: the same, the yielder 1.2 ms before its deadline, both of weight 1024. The target wants
+ * 5.05 ms of lag and gets 1.2: it goes to 102.8 ms, the yielder to its deadline.
  */
 #ifndef OVERBOOK_PUBLISHED_CREDIT_H
 #define OVERBOOK_PUBLISHED_CREDIT_H
@@ -35,6 +43,21 @@ static inline ovb_u64 ovb_credit(ovb_u64 vtime, ovb_u64 now, ovb_u64 weighted_sl
 	if (!ovb_vtime_before(now, vtime))
 		return vtime;
 	return now - ovb_credit_margin(weighted_slice, nr_queued);
+}
+
+/* The same, where `paid` is all that it gets, ns of the target's virtual time. */
+static inline ovb_u64 ovb_credit_paid(ovb_u64 vtime, ovb_u64 now, ovb_u64 weighted_slice,
+				      ovb_u32 nr_queued, ovb_u64 paid)
+{
+	ovb_u64 credited = ovb_credit(vtime, now, weighted_slice, nr_queued);
+
+	return vtime - credited > paid ? vtime - paid : credited;
+}
+
+/* What virtual time at a weight is worth, ns of real time. Nice 0 weighs 1 << nice_0_shift. */
+static inline ovb_u64 ovb_credit_worth(ovb_u64 virtual_ns, ovb_u64 weight, ovb_u32 nice_0_shift)
+{
+	return ovb_mul_shr_sat(virtual_ns, weight, nice_0_shift);
 }
 
 #endif
