@@ -4,10 +4,10 @@
 //!
 //! Tests start in the order of their names, so the long ones have names that come first.
 
+mod accounting;
 mod deb;
 mod fresh;
 mod kernel;
-mod ready;
 mod verifier;
 
 use nix::sys::signal::{Signal, kill};
