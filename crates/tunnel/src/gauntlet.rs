@@ -14,7 +14,8 @@ mod setup;
 mod tasks;
 mod vms;
 
-use crate::world::{Report, kernel};
+use crate::report::Report;
+use crate::world::kernel;
 use anyhow::Result;
 
 const MS: u64 = 1_000_000;

@@ -8,7 +8,7 @@
 //! * [`fuzz`]: random small hosts with all that can happen to them.
 //! * [`scene`]: scenario files. [`show`], [`picture`]: what people see. [`agree`]: the lab's figures beside the tunnel's.
 //! * [`replay`]: hosts whose vCPUs want what a recording says.
-//! * [`check`]: what must hold while a host runs.
+//! * [`check`]: what must hold while a host runs. [`report`]: what it has done.
 //!
 //! `docs/tunnel.md` says what is modelled and what is not.
 
@@ -28,6 +28,7 @@ mod ops;
 mod outside;
 pub mod picture;
 pub mod replay;
+pub mod report;
 pub mod scene;
 pub mod show;
 pub mod trace;
@@ -35,4 +36,5 @@ mod vcpu;
 pub mod world;
 
 pub use guest::{Pattern, VmSpec};
-pub use world::{Change, Host, Kind, Report, TaskSpec, World};
+pub use report::Report;
+pub use world::{Change, Host, Kind, TaskSpec, World};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What a host has done, for people and programs.
 
+use crate::report::Report;
 use crate::scene::{Alike, Scene};
-use crate::world::Report;
 use overbook_report::table;
 use serde_json::{Value, json};
 

@@ -8,7 +8,7 @@
 use crate::check::Findings;
 use crate::guest::{Vm, VmSpec};
 pub use crate::host::*;
-use crate::model::{Cost, CpuMask, GroupRef, MASK_WORDS, Model, NONE, OBJECT, VmRef};
+use crate::model::{CpuMask, GroupRef, MASK_WORDS, Model, NONE, OBJECT, VmRef};
 use crate::ops::{Interrupted, Op, Runner};
 use crate::outside::OUTSIDE;
 use crate::trace::Trace;
@@ -88,65 +88,6 @@ pub(crate) enum Event {
     FindHomes,
     Classify,
     WindowBegins,
-}
-
-/// What a host has done.
-#[derive(Clone, Debug)]
-pub struct Report {
-    /// ns that were measured.
-    pub window_ns: u64,
-    /// Name, CPUs that it had, longest wait in ns, of every task.
-    pub tasks: Vec<TaskReport>,
-    /// Every VM.
-    pub vms: Vec<VmReport>,
-    /// What was found wrong.
-    pub findings: Findings,
-    /// Events that were handled.
-    pub events: u64,
-    /// Switches from one task to another in the window.
-    pub switches: u64,
-    /// vCPUs that came to another LLC than they ran on last, in the window.
-    pub llc_moves: u64,
-    /// Digest of the trace.
-    pub digest: u64,
-    /// IPIs of the last window whose senders wait for receivers that do not know.
-    pub lost_relations: u32,
-    /// Costs by callback, if they were counted.
-    pub costs: Vec<Cost>,
-}
-
-/// A task's figures.
-#[derive(Clone, Debug)]
-pub struct TaskReport {
-    /// Its name.
-    pub name: String,
-    /// CPUs that it had.
-    pub cpus: f64,
-    /// CPUs that it is entitled to; not known of who sleeps.
-    pub due: Option<f64>,
-    /// ns.
-    pub longest_wait: u64,
-    /// Waits after wake-ups, ns, in rising order.
-    pub latencies: Vec<u64>,
-}
-
-/// A VM's figures.
-#[derive(Clone, Debug)]
-pub struct VmReport {
-    /// Its name.
-    pub name: String,
-    /// CPUs that its vCPUs had.
-    pub cpus: f64,
-    /// What they are entitled to; not known of VMs that halt.
-    pub due: Option<f64>,
-    /// Units of its work per second.
-    pub units: f64,
-    /// ns.
-    pub longest_wait: u64,
-    /// What the scheduler has booked for it, ns, since the start, and the truth.
-    pub booked: (u64, u64),
-    /// Entries that the scheduler has for its process.
-    pub entries: u32,
 }
 
 /// A host that runs.
@@ -566,51 +507,6 @@ impl World {
         if let Some(left) = left {
             self.push(self.now + left.max(1), Event::Step(cpu, generation));
         }
-    }
-
-    /// What must hold at any time.
-    pub(crate) fn check(&mut self) {
-        let bounds = self.host.bounds.clone();
-        let now = self.now;
-        for task in &self.tasks {
-            let Some(waited) = task.waits_since.map(|since| now - since).filter(|_| task.alive) else {
-                continue;
-            };
-            if let Some(limit) = bounds.wait_ns.filter(|limit| waited > *limit && task.spec.policy != 5) {
-                self.findings.add("wait", || {
-                    format!(
-                        "{} has waited for {:.1} ms at {:.1} ms; the bound is {:.1}",
-                        task.spec.name,
-                        waited as f64 / 1e6,
-                        now as f64 / 1e6,
-                        limit as f64 / 1e6
-                    )
-                });
-            }
-        }
-        let Some(limit) = bounds.idle_ns else { return };
-        let idle: Vec<u32> = (0..self.host.cpus)
-            .filter(|cpu| self.cpus[*cpu as usize].idle_since.is_some_and(|since| now - since > limit))
-            .collect();
-        if idle.is_empty() {
-            return;
-        }
-        for task in self.tasks.iter().filter(|task| task.alive) {
-            if task.waits_since.is_none_or(|since| now - since.max(task.allowed_since) <= limit) {
-                continue;
-            }
-            let cpu = idle.iter().find(|cpu| task.spec.cpus.as_ref().is_none_or(|list| list.contains(cpu)));
-            if let Some(cpu) = cpu {
-                self.findings.add("idle", || {
-                    format!("CPU {cpu} idles at {:.1} ms while {} waits", now as f64 / 1e6, task.spec.name)
-                });
-            }
-        }
-    }
-
-    /// The longest time that anybody has waited since the window began, ns.
-    pub fn report(&mut self) -> Report {
-        crate::check::report(self)
     }
 
     pub(crate) fn window(&self) -> u64 {

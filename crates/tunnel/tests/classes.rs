@@ -36,7 +36,7 @@ fn wake(report: &Report, vm: &str, per_mille: usize) -> u64 {
     all[all.len() * per_mille / 1000]
 }
 
-fn of<'a>(report: &'a Report, vm: &str) -> &'a overbook_tunnel::world::VmReport {
+fn of<'a>(report: &'a Report, vm: &str) -> &'a overbook_tunnel::report::VmReport {
     report.vms.iter().find(|own| own.name == vm).unwrap()
 }
 

@@ -5,7 +5,8 @@ use super::MS;
 use super::setup::{Setup, has_cpus, shares};
 use crate::check::Bounds;
 use crate::guest::{Pattern, VmSpec};
-use crate::world::{Change, Host, Kind, Report, TaskSpec};
+use crate::report::Report;
+use crate::world::{Change, Host, Kind, TaskSpec};
 use anyhow::Result;
 
 /// VMs and tasks come, go, and come again.

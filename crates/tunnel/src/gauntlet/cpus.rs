@@ -4,7 +4,8 @@
 use super::MS;
 use super::setup::{Setup, hogs_have_cpus, least_units, shares, wakes_within};
 use crate::guest::Pattern;
-use crate::world::{Change, Host, Kind, Report, kernel};
+use crate::report::Report;
+use crate::world::{Change, Host, Kind, kernel};
 use anyhow::Result;
 
 pub(super) fn pools(object: Option<Vec<u8>>) -> Result<Report> {

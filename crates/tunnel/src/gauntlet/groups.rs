@@ -4,7 +4,8 @@
 use super::MS;
 use super::setup::{Setup, most_switches, shares};
 use crate::guest::Pattern;
-use crate::world::{Host, Kind, Report};
+use crate::report::Report;
+use crate::world::{Host, Kind};
 use anyhow::Result;
 
 pub(super) fn hogs_by_weight(object: Option<Vec<u8>>) -> Result<Report> {

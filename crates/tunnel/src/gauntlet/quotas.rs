@@ -5,7 +5,8 @@ use super::MS;
 use super::setup::{Setup, has_cpus, shares};
 use crate::check::Bounds;
 use crate::guest::Pattern;
-use crate::world::{Change, Host, Report};
+use crate::report::Report;
+use crate::world::{Change, Host};
 use anyhow::Result;
 
 /// Groups run for what their `cpu.max` allows them, nested, VMs and others, and the rest goes to whoever can use it. Of two

@@ -4,7 +4,8 @@
 use super::MS;
 use crate::check::Bounds;
 use crate::guest::{Pattern, VmSpec};
-use crate::world::{Change, Host, Kind, Report, TaskSpec, World};
+use crate::report::Report;
+use crate::world::{Change, Host, Kind, TaskSpec, World};
 use anyhow::Result;
 
 /// A host that is being set up.

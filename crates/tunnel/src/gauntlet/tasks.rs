@@ -5,7 +5,8 @@ use super::MS;
 use super::setup::{Setup, shares, wakes_within};
 use crate::check::Bounds;
 use crate::guest::Pattern;
-use crate::world::{Change, Host, Kind, Report, TaskSpec};
+use crate::report::Report;
+use crate::world::{Change, Host, Kind, TaskSpec};
 use anyhow::Result;
 
 pub(super) fn sleepers(object: Option<Vec<u8>>) -> Result<Report> {

@@ -4,7 +4,8 @@
 use super::MS;
 use super::setup::{Setup, least_units, shares, wakes_within};
 use crate::guest::Pattern;
-use crate::world::{Change, Host, Report};
+use crate::report::Report;
+use crate::world::{Change, Host};
 use anyhow::Result;
 use overbook_policy::class::Class;
 
