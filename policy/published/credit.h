@@ -11,13 +11,12 @@
  * Example: a weighted slice of 2.8 ms, 3 tasks queued, the queue at virtual time 100 ms. A target
  * at 104 ms is not eligible; it is put at 100 - 3/8 * 2.8 = 98.95 ms. One at 99 ms stays there.
  *
- * As posted nobody pays for it: two tasks that yield to each other are eligible for ever, and a
- * third one on their queue does not run. Mended, the yielder pays, out of what a yield forfeits
- * anyway, the rest of its request [commit 79104becf42b]; so the two together get no lag, and who
- * is behind them is served at last.
+ * As posted nobody pays for it: tasks that yield to each other are eligible for ever, and another
+ * one on their queue does not run. Mended, the yielder pays, out of lag that it has: the sum of
+ * lags stays, nobody gets into debt, and whoever is owed time is served.
  *
- * Example: the same, the yielder 1.2 ms before its deadline, both of weight 1024. The target wants
- * 5.05 ms of lag and gets 1.2: it goes to 102.8 ms, the yielder to its deadline.
+ * Example: the same, the yielder at 98.8 ms, both of weight 1024. The target wants 5.05 ms and gets
+ * the 1.2 that there are: it goes to 102.8 ms, the yielder to 100.
  */
 #ifndef OVERBOOK_PUBLISHED_CREDIT_H
 #define OVERBOOK_PUBLISHED_CREDIT_H
