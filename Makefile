@@ -8,6 +8,8 @@ OVERBOOK := $(or $(CARGO_TARGET_DIR),target)/release/overbook
 RESULTS ?= lab-results
 # The longest first: it has a CPU for itself.
 LAB_SCENARIOS := linux-once lock-2to1 ipi-2to1 compute-2to1
+# As libvirt groups a VM: a cgroup for it, and in it one for each vCPU.
+LAB_SETTINGS := --set layout.cgroups=per-vcpu
 C_FILES := $(shell git ls-files '*.c' '*.h')
 
 # Kernels that ring 2 boots: a series, the newest that qualifies, the one with this project's patches. Which of its tests: all but
@@ -29,7 +31,7 @@ build: setup
 ## The main job: an emulated oversubscribed KVM host, measured.
 lab: build
 	$(OVERBOOK) lab emulator --build
-	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/headline/%.toml) --jobs 2 --output $(RESULTS)
+	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/headline/%.toml) $(LAB_SETTINGS) --jobs 2 --output $(RESULTS)
 
 ## The kernel with this project's patches, for the lab: docs/kernel.md.
 kernel: build

@@ -174,7 +174,7 @@ fn tables_are_what_their_results_say() {
 #[test]
 fn figures_of_the_readme_are_those_of_its_files() {
     let dir = root().join("docs/results/make-lab");
-    let names = ["lock", "ipi", "compute", "linux"].map(|name| format!("{name}-2to1.json"));
+    let names = ["lock", "ipi", "compute", "linux"].map(|name| format!("{name}-2to1+layout.cgroups=per-vcpu.json"));
     let files = names.map(|name| dir.join(name).to_string_lossy().into_owned());
     let words: Vec<&str> =
         ["lab", "show", "--markdown"].into_iter().chain(files.iter().map(String::as_str)).collect();
@@ -182,7 +182,7 @@ fn figures_of_the_readme_are_those_of_its_files() {
     assert!(fine, "{table}");
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
     assert!(readme.contains(&table), "README.md lacks this table:\n{table}");
-    let locks = overbook_report::json::read(&dir.join("lock-2to1.json")).unwrap();
+    let locks = overbook_report::json::read(Path::new(&files[0])).unwrap();
     let counter = |what: &str| {
         let name = format!("overbook: VMs {what}");
         let value = overbook_report::summary::host_counter(&locks, "overbook", &name);
