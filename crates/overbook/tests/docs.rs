@@ -174,7 +174,8 @@ fn tables_are_what_their_results_say() {
 #[test]
 fn figures_of_the_readme_are_those_of_its_files() {
     let dir = root().join("docs/results/make-lab");
-    let names = ["lock", "ipi", "compute", "linux"].map(|name| format!("{name}-2to1+layout.cgroups=per-vcpu.json"));
+    let names =
+        ["lock", "ipi", "compute", "linux"].map(|name| format!("{name}-2to1+layout.cgroups=per-vcpu.json"));
     let files = names.map(|name| dir.join(name).to_string_lossy().into_owned());
     let words: Vec<&str> =
         ["lab", "show", "--markdown"].into_iter().chain(files.iter().map(String::as_str)).collect();
