@@ -11,7 +11,7 @@ use crate::world::{Kind, World};
 pub struct Report {
     /// ns that were measured.
     pub window_ns: u64,
-    /// Name, CPUs that it had, longest wait in ns, of every task.
+    /// Every task.
     pub tasks: Vec<TaskReport>,
     /// Every VM.
     pub vms: Vec<VmReport>,
@@ -100,110 +100,103 @@ fn entitlements(world: &World) -> Vec<Option<f64>> {
 impl World {
     /// What it has done, with what is wrong about its shares added to the findings.
     pub fn report(&mut self) -> Report {
-        report(self)
-    }
-}
-
-fn report(world: &mut World) -> Report {
-    let due = entitlements(world);
-    let window = world.window().max(1) as f64;
-    let tasks: Vec<TaskReport> = world
-        .tasks
-        .iter()
-        .zip(&due)
-        .map(|(task, due)| {
-            let mut latencies = task.latencies.clone();
-            latencies.sort_unstable();
-            TaskReport {
-                name: task.spec.name.clone(),
-                cpus: (task.ran - task.ran_before) as f64 / window,
-                due: *due,
-                longest_wait: task.longest_wait.max(task.waits_since.map_or(0, |since| world.now - since)),
-                latencies,
-            }
-        })
-        .collect();
-    let mut vms = Vec::new();
-    for vm in &world.vms {
-        let ids: Vec<usize> = vm.vcpus.iter().map(|vcpu| vcpu.task as usize).collect();
-        let (booked, entries) = world.model.booked(vm.tgid);
-        let truth = ids.iter().map(|id| world.tasks[*id].ran).sum();
-        vms.push(VmReport {
-            name: vm.spec.name.clone(),
-            cpus: ids.iter().map(|id| tasks[*id].cpus).sum(),
-            due: ids.iter().map(|id| tasks[*id].due).sum(),
-            units: vm.vcpus.iter().map(|vcpu| vcpu.units).sum::<u64>() as f64 / (window / 1e9),
-            longest_wait: ids.iter().map(|id| tasks[*id].longest_wait).max().unwrap_or(0),
-            booked: (booked, truth),
-            entries,
-        });
-    }
-    if let Some(limit) = world.host.bounds.share {
-        let loose: Vec<(String, f64, f64)> = tasks
+        let due = entitlements(self);
+        let window = self.window().max(1) as f64;
+        let tasks: Vec<TaskReport> = self
+            .tasks
             .iter()
-            .zip(&world.tasks)
-            .filter(|(_, task)| !matches!(task.spec.kind, Kind::Vcpu(..)))
-            .filter_map(|(report, _)| Some((report.name.clone(), report.cpus, report.due?)))
-            .chain(vms.iter().filter_map(|vm| Some((vm.name.clone(), vm.cpus, vm.due?))))
+            .zip(&due)
+            .map(|(task, due)| {
+                let mut latencies = task.latencies.clone();
+                latencies.sort_unstable();
+                TaskReport {
+                    name: task.spec.name.clone(),
+                    cpus: (task.ran - task.ran_before) as f64 / window,
+                    due: *due,
+                    longest_wait: task.longest_wait.max(task.waits_since.map_or(0, |since| self.now - since)),
+                    latencies,
+                }
+            })
             .collect();
-        for (name, cpus, due) in loose {
-            if (cpus - due).abs() > limit * due {
-                world.findings.add("share", || {
-                    format!(
-                        "{name} has {cpus:.3} CPUs where {due:.3} are due ({:+.1} %)",
-                        (cpus / due - 1.0) * 100.0
-                    )
-                });
+        let mut vms = Vec::new();
+        for vm in &self.vms {
+            let ids: Vec<usize> = vm.vcpus.iter().map(|vcpu| vcpu.task as usize).collect();
+            let (booked, entries) = self.model.booked(vm.tgid);
+            let truth = ids.iter().map(|id| self.tasks[*id].ran).sum();
+            vms.push(VmReport {
+                name: vm.spec.name.clone(),
+                cpus: ids.iter().map(|id| tasks[*id].cpus).sum(),
+                due: ids.iter().map(|id| tasks[*id].due).sum(),
+                units: vm.vcpus.iter().map(|vcpu| vcpu.units).sum::<u64>() as f64 / (window / 1e9),
+                longest_wait: ids.iter().map(|id| tasks[*id].longest_wait).max().unwrap_or(0),
+                booked: (booked, truth),
+                entries,
+            });
+        }
+        if let Some(limit) = self.host.bounds.share {
+            let loose: Vec<(String, f64, f64)> = tasks
+                .iter()
+                .zip(&self.tasks)
+                .filter(|(_, task)| !matches!(task.spec.kind, Kind::Vcpu(..)))
+                .filter_map(|(report, _)| Some((report.name.clone(), report.cpus, report.due?)))
+                .chain(vms.iter().filter_map(|vm| Some((vm.name.clone(), vm.cpus, vm.due?))))
+                .collect();
+            for (name, cpus, due) in loose {
+                if (cpus - due).abs() > limit * due {
+                    self.findings.add("share", || {
+                        format!(
+                            "{name} has {cpus:.3} CPUs where {due:.3} are due ({:+.1} %)",
+                            (cpus / due - 1.0) * 100.0
+                        )
+                    });
+                }
             }
         }
-    }
-    for vm in &vms {
-        let (booked, truth) = vm.booked;
-        // Either end of a turn is seen some microseconds apart.
-        if booked > truth + truth / 50 + 10_000_000 {
-            world
-                .findings
-                .add("overbooked", || format!("{} has run {truth} ns, and {booked} are booked", vm.name));
-        }
-    }
-    if world.host.bounds.booked {
-        for (vm, own) in vms.iter().zip(&world.vms) {
+        for vm in &vms {
             let (booked, truth) = vm.booked;
-            // A turn that has not ended may be long: whoever has a CPU to himself keeps it.
-            let running =
-                own.vcpus.iter().map(|vcpu| &world.tasks[vcpu.task as usize]).filter(|task| task.on_cpu);
-            let unended: u64 = running.map(|task| task.ran - task.ran_when_came).sum();
-            // Each CPU may have a turn that is not booked yet, and VMs are found when a first turn has ended.
-            let turn = world.model.get::<u64>("slice_ns", 0).unwrap_or(0);
-            let slack = (4 * turn).max(40_000_000) * u64::from(world.host.cpus);
-            if booked > truth + slack || (truth > booked + unended + slack && booked > 0) {
-                world.findings.add("booked", || {
-                    format!(
-                        "{} has run {:.1} ms, and {:.1} are booked",
-                        vm.name,
-                        truth as f64 / 1e6,
-                        booked as f64 / 1e6
-                    )
-                });
-            }
-            if vm.entries > 1 {
-                world
-                    .findings
-                    .add("entries", || format!("{} is {} VMs to the scheduler", vm.name, vm.entries));
+            // Either end of a turn is seen some microseconds apart.
+            if booked > truth + truth / 50 + 10_000_000 {
+                self.findings
+                    .add("overbooked", || format!("{} has run {truth} ns, and {booked} are booked", vm.name));
             }
         }
-    }
-    let (events, switches) = world.counters();
-    Report {
-        window_ns: world.window(),
-        tasks,
-        vms,
-        findings: world.findings.clone(),
-        events,
-        switches,
-        llc_moves: world.llc_moves,
-        digest: world.trace.digest(),
-        lost_relations: world.model.lost_relations(),
-        costs: world.model.costs(),
+        if self.host.bounds.booked {
+            for (vm, own) in vms.iter().zip(&self.vms) {
+                let (booked, truth) = vm.booked;
+                // A turn that has not ended may be long: whoever has a CPU to himself keeps it.
+                let running =
+                    own.vcpus.iter().map(|vcpu| &self.tasks[vcpu.task as usize]).filter(|task| task.on_cpu);
+                let unended: u64 = running.map(|task| task.ran - task.ran_when_came).sum();
+                // Each CPU may have a turn that is not booked yet, and VMs are found when a first turn has ended.
+                let turn = self.model.get::<u64>("slice_ns", 0).unwrap_or(0);
+                let slack = (4 * turn).max(40_000_000) * u64::from(self.host.cpus);
+                if booked > truth + slack || (truth > booked + unended + slack && booked > 0) {
+                    self.findings.add("booked", || {
+                        format!(
+                            "{} has run {:.1} ms, and {:.1} are booked",
+                            vm.name,
+                            truth as f64 / 1e6,
+                            booked as f64 / 1e6
+                        )
+                    });
+                }
+                if vm.entries > 1 {
+                    self.findings
+                        .add("entries", || format!("{} is {} VMs to the scheduler", vm.name, vm.entries));
+                }
+            }
+        }
+        Report {
+            window_ns: self.window(),
+            tasks,
+            vms,
+            findings: self.findings.clone(),
+            events: self.events,
+            switches: self.switches,
+            llc_moves: self.llc_moves,
+            digest: self.trace.digest(),
+            lost_relations: self.model.lost_relations(),
+            costs: self.model.costs(),
+        }
     }
 }

@@ -512,10 +512,6 @@ impl World {
     pub(crate) fn window(&self) -> u64 {
         self.now - self.window_from
     }
-
-    pub(crate) fn counters(&self) -> (u64, u64) {
-        (self.events, self.switches)
-    }
 }
 
 impl Drop for World {
