@@ -23,7 +23,13 @@ struct Task {
 
 impl Task {
     fn new(vtime: u64, weight: u64) -> Task {
-        Task { vtime, deadline: vtime + SLICE * ONE / weight, weight }
+        let task = Task { vtime, deadline: vtime, weight };
+        Task { deadline: vtime + task.slice(), ..task }
+    }
+
+    /// A slice as virtual time, ns.
+    fn slice(&self) -> u64 {
+        SLICE * ONE / self.weight
     }
 
     fn move_back(&mut self, shift: u64) {
@@ -33,7 +39,7 @@ impl Task {
 
     fn renew(&mut self) {
         if self.vtime >= self.deadline {
-            self.deadline = self.vtime + SLICE * ONE / self.weight;
+            self.deadline = self.vtime + self.slice();
         }
     }
 }
@@ -66,8 +72,7 @@ fn pay(tasks: &mut [Task], yielder: usize, target: usize) {
     let exchange =
         |vtime, from: Task, to: Task| credit_worth(vtime, from.weight, ONE.ilog2()) * ONE / to.weight;
     let paid = exchange(lag, payer, payee);
-    let slice = SLICE * ONE / payee.weight;
-    let shift = payee.vtime - credit_paid(payee.vtime, now, slice, tasks.len() as u32, paid);
+    let shift = payee.vtime - credit_paid(payee.vtime, now, payee.slice(), tasks.len() as u32, paid);
     tasks[target].move_back(shift);
     tasks[yielder].vtime += if shift < paid { lag.min(exchange(shift, payee, payer) + 1) } else { lag };
     assert!(tasks[yielder].vtime <= now, "the yielder got into debt");
@@ -108,8 +113,7 @@ fn wait_beside(weights: &[u64], target: impl Fn(usize) -> usize, spin: u64, rule
         if rule == Credit::Posted {
             let vtime = tasks[target].vtime;
             let others = tasks.iter().enumerate().filter(|(nth, _)| *nth != target).map(|(_, task)| task);
-            let slice = SLICE * ONE / tasks[target].weight;
-            let shift = vtime - credit(vtime, mean(others), slice, tasks.len() as u32);
+            let shift = vtime - credit(vtime, mean(others), tasks[target].slice(), tasks.len() as u32);
             tasks[target].move_back(shift);
         }
         buddy = Some(target);
