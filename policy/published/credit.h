@@ -53,10 +53,4 @@ static inline ovb_u64 ovb_credit_paid(ovb_u64 vtime, ovb_u64 now, ovb_u64 weight
 	return vtime - credited > paid ? vtime - paid : credited;
 }
 
-/* What virtual time at a weight is worth, ns of real time. Nice 0 weighs 1 << nice_0_shift. */
-static inline ovb_u64 ovb_credit_worth(ovb_u64 virtual_ns, ovb_u64 weight, ovb_u32 nice_0_shift)
-{
-	return ovb_mul_shr_sat(virtual_ns, weight, nice_0_shift);
-}
-
 #endif

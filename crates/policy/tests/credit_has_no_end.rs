@@ -3,7 +3,7 @@
 //! keep a third one away for as long as they go on. In the lab `rcu_preempt` did not run for five minutes
 //! (docs/results/published.md). Mended, the yielder pays, and who is owed time waits no longer than without a credit.
 
-use overbook_policy::{credit, credit_paid, credit_worth};
+use overbook_policy::{credit, credit_paid, mul_shr_sat};
 
 const MS: u64 = 1_000_000;
 const SLICE: u64 = 2_800_000;
@@ -70,7 +70,7 @@ fn pay(tasks: &mut [Task], yielder: usize, target: usize) {
         return;
     }
     let exchange =
-        |vtime, from: Task, to: Task| credit_worth(vtime, from.weight, ONE.ilog2()) * ONE / to.weight;
+        |vtime, from: Task, to: Task| mul_shr_sat(vtime, from.weight, ONE.ilog2()) * ONE / to.weight;
     let paid = exchange(lag, payer, payee);
     let shift = payee.vtime - credit_paid(payee.vtime, now, payee.slice(), tasks.len() as u32, paid);
     tasks[target].move_back(shift);

@@ -36,15 +36,6 @@ proptest! {
         prop_assert_eq!(vtime.wrapping_sub(part), vtime.wrapping_sub(whole).min(paid));
     }
 
-    /// What somebody pays and what somebody gets weigh the same.
-    #[test]
-    fn worth_is_what_a_weight_makes_of_virtual_time(ns in 0u64..1 << 32, weight in 1u64..1 << 28, light in any::<bool>()) {
-        // 32-bit kernels have a nice 0 of 2^10, 64-bit ones of 2^20.
-        let shift = if light { 10 } else { 20 };
-        prop_assert_eq!(u128::from(credit_worth(ns, weight, shift)), (u128::from(ns) * u128::from(weight)) >> shift);
-        prop_assert_eq!(credit_worth(ns, 1 << shift, shift), ns);
-    }
-
     #[test]
     fn credit_grows_with_the_queue(slice in slice(), a in 0u32..1000, b in 0u32..1000) {
         prop_assert!(credit_margin(slice, a.min(b)) <= credit_margin(slice, a.max(b)));
