@@ -69,7 +69,6 @@ pure! {
     credit = ovb_credit(vtime: u64, now: u64, weighted_slice: u64, nr_queued: u32) -> u64;
     /// `published/credit.h`: the same, where somebody pays.
     credit_paid = ovb_credit_paid(vtime: u64, now: u64, weighted_slice: u64, nr_queued: u32, paid: u64) -> u64;
-    /// `published/credit.h`: virtual time at a weight as real time.
     /// `math.h`: members of a set.
     popcount = ovb_popcount(bits: u64) -> u32;
     /// `published/proportional.h`: weight ÷ total in parts of [`OVB_SHARE_ONE`].
