@@ -12,8 +12,9 @@
  * at 104 ms is not eligible; it is put at 100 - 3/8 * 2.8 = 98.95 ms. One at 99 ms stays there.
  *
  * As posted nobody pays for it: tasks that yield to each other are eligible for ever, and another
- * one on their queue does not run. Mended, the yielder pays, out of lag that it has: the sum of
- * lags stays, nobody gets into debt by it, and whoever is owed time is served.
+ * one on their queue does not run. Mended, the yielder pays, out of lag that it has: the queue's
+ * virtual time stays, and so the lag of all others; nobody gets into debt by it, and whoever is
+ * owed time is served.
  *
  * Example: the same, the yielder at 98.8 ms, both of weight 1024. The target wants 5.05 ms and gets
  * the 1.2 that there are: it goes to 102.8 ms, the yielder to 100.
