@@ -28,9 +28,12 @@ const IRQBALANCE: &str = "/run/irqbalance/irqbalance1.sock";
 /// Longest wait for anything but a load.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Longest wait for a load. It takes an emulated CPU some 12 s of computing, and every CPU computes in its turns only:
-/// 200 s on a machine of 16.
-pub(super) fn load_patience() -> Result<Duration> {
+/// Whether a scheduler is being loaded: workers mostly rest then. Verifying takes an emulated CPU some 12 s of computing, and
+/// beside workers that never rest it has a half of one CPU of four.
+static LOADING: AtomicBool = AtomicBool::new(false);
+
+/// Longest wait for a load. Every emulated CPU computes in its turns only: 200 s on a machine of 16.
+fn load_patience() -> Result<Duration> {
     Ok(Duration::from_secs(45) * online_cpus()?.len() as u32)
 }
 
@@ -58,7 +61,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     let load = |more: &[&str]| Guest::start(&[&["--enforce", "sched-ext"], more].concat());
 
     let mut guest = load(&["--interval-ms", "100", "--irq-settle", "2"])?;
-    guest.wait(load_patience()?, "load, and prefer all CPUs", || Ok(preferred() == "0-3"))?;
+    guest.wait_for_load("load, and prefer all CPUs", || Ok(preferred() == "0-3"))?;
     let all = || places(free.iter().chain([&pinned, &pair]));
     guest.wait(PATIENCE, "use all CPUs", || Ok(all()?.len() == 4))?;
     ensure!(scheduler_state()? == "disabled", "without steal, it does not stand by");
@@ -129,7 +132,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     say("steal is over: all CPUs come back, irqbalance as it was, and the tasks are EEVDF's")?;
 
     set_online(3, false)?;
-    guest.wait(load_patience()?, "see that a CPU went", || Ok(preferred() == "0-2"))?;
+    guest.wait_for_load("see that a CPU went", || Ok(preferred() == "0-2"))?;
     // Of the three CPUs that are left, one would do.
     steal.set(75);
     guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
@@ -139,7 +142,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     steal.set(50);
     let before = restarts()?;
     set_online(3, true)?;
-    guest.wait(load_patience()?, "come back with a CPU", || {
+    guest.wait_for_load("come back with a CPU", || {
         Ok(restarts()? > before && scheduler_state()? == "enabled" && preferred() == "0-1")
     })?;
     say("a CPU came while it scheduled: loaded again, and one core is preferred")?;
@@ -154,7 +157,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     let moved = movable_irq()?;
     let more = ["--interval-ms", "100", "--irq-settle", "1", "--steer-irqs", "--json", "--stand-by", "0"];
     let mut guest = load(&more)?;
-    guest.wait(load_patience()?, "load", || Ok(scheduler_state()? == "enabled"))?;
+    guest.wait_for_load("load", || Ok(scheduler_state()? == "enabled"))?;
     guest.wait(PATIENCE, "move interrupts", || Ok(irq_cpus(moved)? == "0-1"))?;
     guest.end()?;
     ensure!(irq_cpus(moved)? == "0-3", "interrupt {moved} was not put back: {}", irq_cpus(moved)?);
@@ -257,6 +260,14 @@ impl Guest {
         })
     }
 
+    /// Workers rest until it is loaded.
+    pub fn wait_for_load(&mut self, what: &str, done: impl FnMut() -> Result<bool>) -> Result<()> {
+        LOADING.store(true, Ordering::Relaxed);
+        let loaded = load_patience().and_then(|patience| self.wait(patience, what, done));
+        LOADING.store(false, Ordering::Relaxed);
+        loaded
+    }
+
     pub fn kill(mut self) -> Result<()> {
         self.0.kill()?;
         self.0.wait()?;
@@ -278,7 +289,7 @@ impl Drop for Guest {
     }
 }
 
-/// A task that always wants a CPU.
+/// A task that always wants a CPU, but while a scheduler is being loaded.
 pub(super) struct Worker {
     stop: Arc<AtomicBool>,
     pub tid: i32,
@@ -297,6 +308,9 @@ impl Worker {
             }
             name.store(gettid().as_raw(), Ordering::Release);
             while !ends.load(Ordering::Relaxed) {
+                if LOADING.load(Ordering::Relaxed) {
+                    sleep(Duration::from_millis(20));
+                }
                 task::turns(300);
                 // SAFETY: takes no arguments.
                 place.store(unsafe { libc::sched_getcpu() }, Ordering::Relaxed);
@@ -326,8 +340,8 @@ impl Drop for Worker {
     }
 }
 
-/// Writes a `/proc/stat` of a machine that wants all its CPUs and loses some percent of them. What is lost goes with
-/// the CPUs: a guest of four that is given two loses nothing on two.
+/// Writes a `/proc/stat` of a machine that wants all its CPUs and loses some percent of them, until it is dropped. What is
+/// lost goes with the CPUs: a guest of four that is given two loses nothing on two.
 pub(super) struct Injected(Arc<AtomicI32>);
 
 impl Injected {
@@ -335,12 +349,13 @@ impl Injected {
     pub fn start(cpus: usize, first: u32) -> Result<Injected> {
         let all = cpus as f64;
         let percent = Arc::new(AtomicI32::new(0));
-        let now = percent.clone();
+        let now = Arc::downgrade(&percent);
         fs::write(STAT, "")?;
         thread::spawn(move || {
             let (mut run, mut stolen, mut last) = (0.0, 0.0, now_ns());
             loop {
                 sleep(Duration::from_millis(20));
+                let Some(now) = now.upgrade() else { return };
                 let at = now_ns();
                 let ticks = (at - last) as f64 / 1e7;
                 last = at;

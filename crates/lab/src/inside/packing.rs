@@ -3,7 +3,7 @@
 //! what is bound, and gives everything back. What must come out is found here from sysfs, not asked of the scheduler.
 
 use super::cpusets::Group;
-use super::guest::{Guest, Injected, PATIENCE, Worker, load_patience, places, preferred, stats, wait};
+use super::guest::{Guest, Injected, PATIENCE, Worker, places, preferred, stats, wait};
 use super::kernel::complaints;
 use crate::machine::describe::{self, online_cpus, parse_cpus, scheduler_state};
 use crate::machine::shape::Shape;
@@ -103,7 +103,7 @@ pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<
     let steal = Injected::start(shared.len(), first)?;
     let mut guest = Guest::start(&["--enforce", "sched-ext", "--interval-ms", "100", "--stand-by", "2"])?;
     let all: BTreeSet<u32> = online_cpus()?.into_iter().collect();
-    guest.wait(load_patience()?, "load, and prefer all CPUs", || Ok(preferred_cpus() == all))?;
+    guest.wait_for_load("load, and prefer all CPUs", || Ok(preferred_cpus() == all))?;
     let free: Vec<Worker> = shared.iter().map(|_| Worker::start(&[])).collect::<Result<_>>()?;
     real_time(last);
     let everywhere =
