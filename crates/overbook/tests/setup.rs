@@ -257,3 +257,15 @@ fn debians_toolchain_gets_its_linters_and_another_is_told_to() {
     let (_, asked) = set_up("", &all_but("*-web", ""), "exit 1");
     assert!(asked.contains("cargo-web rustc-web rustfmt-web"), "there is no toolchain: {asked}");
 }
+
+/// A filter that no name matches runs no test, and ends well.
+#[test]
+fn tests_that_the_small_proof_names_exist() {
+    let script = read("tools/fresh-root");
+    let names = script.split("QUICK_TESTS=\"").nth(1).and_then(|rest| rest.split('"').next()).unwrap();
+    let tests = files(&repository().join("crates/overbook/tests/lab"), ".rs");
+    let all: String = tests.iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    for name in names.split_whitespace() {
+        assert!(all.contains(&format!("fn {name}")), "tools/fresh-root names no test with {name}");
+    }
+}
