@@ -107,12 +107,29 @@ u32 tun_vm_at(u32 place, u32 *alive, u64 *wanted_ns, u64 *llcs)
 	return *alive ? vmc->at.pid : 0;
 }
 
-/* A counter of the VM of a process, by its place in struct ovb_vm_stats. */
-u64 tun_vm_counter(u32 tgid, u32 word)
-{
-	u64 sum = 0;
-	u32 place, cpu;
+#define WORD(word, counter)      \
+	if (!strcmp(name, word)) \
+		return __builtin_offsetof(struct ovb_vm_stats, counter) / sizeof(u64);
 
+/* Which of all words of struct ovb_vm_stats a counter is; one past them if there is none of the
+ * name. */
+static u32 vm_word(const char *name)
+{
+	WORD("asked", asked)
+	WORD("answered picked", picked[OVB_TIER_ANSWERED])
+	WORD("gave up", gave_up)
+	WORD("ipis", ipis)
+	return sizeof(struct ovb_vm_stats) / sizeof(u64);
+}
+
+/* A counter of the VM of a process, by its name above; ~0 if there is none of the name. */
+u64 tun_vm_counter(u32 tgid, const char *name)
+{
+	u32 place, cpu, word = vm_word(name);
+	u64 sum = 0;
+
+	if (word == sizeof(struct ovb_vm_stats) / sizeof(u64))
+		return ~0ull;
 	for (place = 0; place < OVB_MAX_VMS && place < vms_used; place++) {
 		struct vm_ctx *vmc = bpf_map_lookup_elem(&vms, &place);
 

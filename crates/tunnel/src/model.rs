@@ -147,7 +147,7 @@ functions! {
     curr(u32) -> u32;
     booked(u32, *mut u32) -> u64;
     vm_at(u32, *mut u32, *mut u64, *mut u64) -> u32;
-    vm_counter(u32, u32) -> u64;
+    vm_counter(u32, *const c_char) -> u64;
     marks(u32) -> u32;
     boosts(u32, u32) -> u64;
     lost_relations() -> u32;
@@ -399,6 +399,14 @@ impl Model {
         unsafe { (self.functions.dwell)(kfunc.as_ptr()) }
     }
 
+    /// A counter of a process's VM; native/glue.c has their names.
+    pub fn vm_counter(&self, tgid: u32, name: &CStr) -> u64 {
+        // SAFETY: the name is only read while it is called.
+        let counter = unsafe { (self.functions.vm_counter)(tgid, name.as_ptr()) };
+        assert_ne!(counter, u64::MAX, "the scheduler does not count {name:?}");
+        counter
+    }
+
     pass! {
         /// Tells where a CPU is: first CPUs of its core, LLC and node.
         topology(cpu: u32, core: u32, llc: u32, node: u32);
@@ -466,8 +474,6 @@ impl Model {
         need_resched(cpu: u32) -> bool;
         /// The running task, [`NONE`] for none.
         curr(cpu: u32) -> u32;
-        /// A word of the counters of a process's VM.
-        vm_counter(tgid: u32, word: u32) -> u64;
         /// How often a vCPU of a process's VM was run after a directed yield.
         boosts(tgid: u32, vcpu: u32) -> u64;
         /// Makes the CPUs preferred that `wanted_cpus` names.

@@ -19,6 +19,7 @@ use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::ffi::CStr;
 use std::rc::Rc;
 
 /// How soon the classes of VMs that have begun are told, ns.
@@ -370,9 +371,9 @@ impl World {
         self.push(ns, Event::WindowBegins);
     }
 
-    /// A counter of a VM's, by its place in `struct ovb_vm_stats`.
-    pub fn vm_counter(&self, vm: usize, word: u32) -> u64 {
-        self.model.vm_counter(self.vms[vm].tgid, word)
+    /// A counter of a VM's; native/glue.c has their names.
+    pub fn vm_counter(&self, vm: usize, name: &CStr) -> u64 {
+        self.model.vm_counter(self.vms[vm].tgid, name)
     }
 
     /// How often each vCPU of a VM was run after a directed yield.

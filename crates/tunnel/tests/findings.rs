@@ -260,14 +260,9 @@ fn a16() -> Option<String> {
         world.at(50 * MS + i * MS, Change::DeviceIrq(i as u32 % 2, tasks[i as usize % 4]));
     }
     world.run(300 * MS);
-    let ipis = world.vm_counter(vm, IPIS);
+    let ipis = world.vm_counter(vm, c"ipis");
     (ipis > 0).then(|| format!("a VM that sends nothing is booked {ipis} IPIs"))
 }
-
-/// Words of `struct ovb_vm_stats` before `ipis`.
-const IPIS: u32 = 2 + 6 + 2;
-/// Words before the vCPUs that were picked because they had been answered.
-const PICKED_ANSWERED: u32 = 2 + 5;
 
 fn a17() -> Option<String> {
     let mut world = World::new(host(4, 1)).unwrap();
@@ -392,7 +387,7 @@ fn apicv() -> Option<String> {
         let vm = world.vm(VmSpec::new("a", 8, Pattern::UserReceiver));
         world.vm(VmSpec::new("b", 8, Pattern::Compute));
         world.run(2 * SECOND);
-        world.vm_counter(vm, PICKED_ANSWERED)
+        world.vm_counter(vm, c"answered picked")
     };
     let (seen, unseen) = (answered(false), answered(true));
     println!("APICv: {unseen} answered instead of {seen}");
