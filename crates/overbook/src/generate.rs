@@ -5,9 +5,10 @@ mod manual;
 
 use anyhow::{Context, Result};
 use clap::{Args, Command};
-use clap_complete::{Shell, generate_to};
+use clap_complete::{Generator, Shell, generate};
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
+use overbook_report::json::write_atomically;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -28,8 +29,10 @@ impl Generate {
         };
         let completions = folder("completions")?;
         for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
-            generate_to(shell, &mut command, "overbook", &completions)
-                .with_context(|| format!("cannot write to {}", completions.display()))?;
+            let mut text = Vec::new();
+            generate(shell, &mut command, "overbook", &mut text);
+            let text = String::from_utf8(text).context("a completion is no text")?;
+            write_atomically(&completions.join(shell.file_name("overbook")), &text)?;
         }
         command.build();
         write_pages(&command, None, &folder("man")?)

@@ -11,6 +11,8 @@ use std::path::Path;
 /// # Errors
 /// The folder does not exist, or the disk is full.
 pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
+    // What a link leads to is written, and the link stays.
+    let path = &path.canonicalize().unwrap_or_else(|_| path.into());
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> std::io::Result<()> {
         if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {

@@ -5,7 +5,7 @@ use super::{Cgroups, Halts, Placement, Scenario, Variant, Vm};
 use crate::machine::describe::parse_cpus;
 use crate::machine::switches::{self, GOVERNOR, SWITCHES};
 use overbook_vmm::Pattern;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 impl Scenario {
     /// Everything that can be wrong with a file.
@@ -75,6 +75,10 @@ impl Scenario {
         }
         for (i, vm) in self.vms.iter().enumerate() {
             self.check_vm(vm).map_err(|(keys, what)| (prefixed("vm", i, keys), what))?;
+        }
+        let mut names = BTreeSet::new();
+        if let Some((twin, _)) = self.each_vm().find(|(name, _)| !names.insert(name.clone())) {
+            return mistake(&["vm"], format!("there are two VMs called {twin:?}: give one another name"));
         }
         let most = if self.tunnel.is_some() { 16_384 } else { 1024 };
         if self.vms.iter().map(|vm| u64::from(vm.count) * u64::from(vm.vcpus)).sum::<u64>() > most {
@@ -398,6 +402,10 @@ mod tests {
             (GOOD.replace("\"lock\"", "\"lokc\""), "x.toml:7: unknown variant `lokc`"),
             (GOOD.replace("title = \"t\"", "title = "), "x.toml:1: "),
             (format!("{GOOD}weight = 5\n"), "x.toml:8: a weight needs a group"),
+            (
+                format!("{GOOD}name = \"a\"\n[[vm]]\nname = \"a2\"\nvcpus = 1\npattern = \"lock\"\n"),
+                "x.toml:4: there are two VMs called \"a2\"",
+            ),
             (format!("{GOOD}storms = [\"ipi\"]\n"), "x.toml:8: `storms` means nothing to pattern lock"),
             (format!("{GOOD}[layout]\npool = 2\n"), "x.toml:9: `pool` goes with"),
             (format!("{GOOD}[layout]\nplacement = \"pooled\"\n"), "x.toml:9: pooled placement needs"),

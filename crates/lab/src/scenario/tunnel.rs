@@ -285,6 +285,15 @@ impl Scenario {
         {
             return mistake(&["vm"], format!("there is no VM called {name:?}"));
         }
+        let tasks = self
+            .each_task()
+            .filter(|(own, task)| [own, &task.name].map(Some).contains(&change.task.as_ref()));
+        let vms = self.each_vm().filter(|(own, _)| change.vm.as_ref() == Some(own));
+        let begin_ms =
+            tasks.map(|(_, task)| task.begin_ms).chain(vms.map(|(_, vm)| vm.begin_ms)).fold(0.0, f64::max);
+        if begin_ms > 0.0 && change.at_ms <= begin_ms {
+            return mistake(&["at_ms"], format!("whom it changes begins at {begin_ms} ms: change it later"));
+        }
         self.check_group_name("group", change.group.as_ref())?;
         self.check_group_name("move_to", change.move_to.as_ref())?;
         self.check_cpus(change.cpus.as_ref())?;
@@ -323,7 +332,9 @@ impl TunnelSpec {
     }
 
     fn check(&self) -> Result<(), Mistake> {
-        if let (Some(kernel), None | Some((..6, _)) | Some((8.., _))) = (&self.kernel, self.version()) {
+        if let Some(kernel) = &self.kernel
+            && !matches!(self.version(), Some((6, 18..=19) | (7, 0..=2)))
+        {
             return mistake(
                 &["kernel"],
                 format!("{kernel:?} is no kernel that is modelled: \"6.18\" to \"7.2\""),
@@ -366,6 +377,11 @@ mod tests {
                 "x:12: there is no [[task]]",
             ),
             (format!("{GOOD}[[change]]\nat_ms = 1\ntask = \"hog\"\n"), "x:11: a change needs one of"),
+            (
+                format!("{GOOD}begin_ms = 5\n[[change]]\nat_ms = 5\ntask = \"hog2\"\nend = true\n"),
+                "x:12: whom it changes begins at 5 ms",
+            ),
+            (GOOD.replace("[tunnel]", "[tunnel]\nkernel = \"7.9\""), "x:3: \"7.9\" is no kernel"),
             (GOOD.replace("[tunnel]", "[tunnel]\nkernel = \"5.4\""), "x:3: \"5.4\" is no kernel"),
         ];
         for (text, expected) in cases {
