@@ -62,7 +62,7 @@ static inline int ovb_class_preempts(ovb_u32 vm_class)
 }
 
 /* How long a vCPU may be queued until it goes before others, ns; `patience` is a normal one's, at
- * most OVB_PATIENCE_MOST. A latency VM's is a tenth, a batch VM's twice that.
+ * most OVB_PATIENCE_MOST. A latency VM's is a tenth, a batch VM's twice the patience.
  *
  * Example: 10 s are 1 s for a latency VM, and 20 s for a batch VM. */
 static inline ovb_u64 ovb_class_patience(ovb_u64 patience, ovb_u32 vm_class)
