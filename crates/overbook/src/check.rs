@@ -11,7 +11,7 @@ use overbook_guest::native;
 use overbook_observe::vms;
 use overbook_probe::Probe;
 use overbook_scheduler::kvm::Visibility;
-use overbook_scheduler::preflight;
+use overbook_scheduler::{cores, preflight};
 use overbook_vmm::kvm::Kvm;
 use overbook_vms::names;
 use std::fs;
@@ -155,6 +155,8 @@ fn host() -> Vec<Line> {
     // Tried, and detached at once: a kernel may have everything that they need and refuse them all the same.
     let refused = preflight::is_root().then(|| Probe::attach().err().map(|why| format!("{why:#}")));
     lines.extend(sight(refused, visible));
+    let tagged: Option<Vec<String>> = cores::processes_with_cookie()
+        .map(|pids| pids.into_iter().map(|pid| names::of(pid).to_string()).collect());
     lines.extend([
         line("VMs", State::Note, format!("{} with {vcpus} vCPUs on {cpus} CPUs", vms.len())),
         if vms.len() > 1 && groups.len() == 1 {
@@ -162,7 +164,7 @@ fn host() -> Vec<Line> {
         } else {
             line("cgroups", State::Ok, format!("{} groups", groups.len()))
         },
-        conditions::core_scheduling(&vms, &conditions::cookie, &|pid| names::of(pid as u32).to_string()),
+        conditions::core_scheduling(tagged.as_deref()),
         line(
             "libvirt",
             State::Note,

@@ -18,6 +18,7 @@
 pub mod anew;
 pub mod backoff;
 pub mod client;
+pub mod cores;
 pub mod costs;
 pub mod domains;
 pub mod ending;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What must hold before the scheduler is loaded; every refusal is one sentence that says what to do.
 
+use crate::cores;
 use crate::ending::Refused;
 use crate::scheduler;
 use std::fs;
@@ -28,6 +29,12 @@ pub fn check(replace: bool) -> Result<(), Refused> {
     }
     if let Some(why) = isolation() {
         return Err(Refused(why));
+    }
+    if cores::processes_with_cookie().is_some_and(|found| !found.is_empty()) {
+        return refused(
+            "core scheduling is in use, and beside that kernels hang or throw the scheduler out: `overbook check` names who \
+             uses it; end that, or stay with EEVDF",
+        );
     }
     match loaded() {
         Some(other) if !other.starts_with("overbook") => {
@@ -96,6 +103,11 @@ pub fn loaded() -> Option<String> {
     }
     let name = fs::read_to_string(format!("{SCHED_EXT}/root/ops")).unwrap_or_default();
     Some(if name.trim().is_empty() { "unknown".into() } else { name.trim().into() })
+}
+
+/// Whether no sched_ext scheduler is loaded, and none is about to come or to go: only then is another one attached for sure.
+pub fn is_free() -> bool {
+    fs::read_to_string(format!("{SCHED_EXT}/state")).is_ok_and(|state| state.trim() == "disabled")
 }
 
 /// Groups whose `cpu.max` a scheduler of ours would break: none where the kernel tells schedulers of it.

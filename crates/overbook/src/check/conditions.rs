@@ -3,9 +3,7 @@
 //! Each is judged by a function of what was found, so that it can be tried without such a machine.
 
 use super::{Line, State, line};
-use overbook_observe::vms::Threads;
 use overbook_scheduler::faults;
-use std::collections::BTreeMap;
 
 /// Names that are listed before the rest is only counted.
 const LISTED: usize = 3;
@@ -71,41 +69,25 @@ pub fn deadline_server(server: bool) -> Line {
     }
 }
 
-/// Core scheduling: whether a thread has a cookie (nothing if the kernel does not tell), for the vCPUs of all VMs.
-pub fn core_scheduling(
-    vms: &BTreeMap<i32, Threads>,
-    has_cookie: &dyn Fn(i32) -> Option<bool>,
-    name: &dyn Fn(i32) -> String,
-) -> Line {
-    let told = vms.values().flat_map(|threads| threads.values()).any(|tid| has_cookie(*tid).is_some());
-    let tagged = |threads: &Threads| threads.values().any(|tid| has_cookie(*tid) == Some(true));
-    let names: Vec<String> = vms.iter().filter(|(_, vm)| tagged(vm)).map(|(pid, _)| name(*pid)).collect();
-    match (names.is_empty(), told || vms.is_empty()) {
-        (true, true) => line("core scheduling", State::Ok, "no VM asks for cores of its own"),
-        (true, false) => line(
+/// Core scheduling: names of the processes that have asked for cores of their own; nothing where the kernel has none.
+pub fn core_scheduling(tagged: Option<&[String]>) -> Line {
+    match tagged {
+        None => line(
             "core scheduling",
             State::Ok,
             "this kernel has none, or SMT is off: no task can ask for a core of its own",
         ),
-        (false, _) => line(
+        Some([]) => line("core scheduling", State::Ok, "nobody asks for cores of its own"),
+        Some(names) => line(
             "core scheduling",
-            State::Note,
+            State::No,
             format!(
-                "the kernel runs nobody else beside these VMs on a core, and `overbook host` does not know that some CPUs \
-                 idle for it: {}; on hosts that need it stay with EEVDF, else sched_core = \"none\" in libvirt's qemu.conf",
-                some(&names)
+                "these have cores of their own, and beside that kernels hang or throw the scheduler out: {}; on hosts that \
+                 need it stay with EEVDF, else set sched_core = \"none\" in libvirt's qemu.conf and start these VMs anew",
+                some(names)
             ),
         ),
     }
-}
-
-/// Whether the kernel keeps a cookie for a thread; nothing where it has no core scheduling, or does not tell.
-pub fn cookie(tid: i32) -> Option<bool> {
-    let mut cookie: u64 = 0;
-    // SAFETY: the kernel writes eight bytes, and nothing where it refuses; 0 is PIDTYPE_PID, one thread.
-    let answer =
-        unsafe { libc::prctl(libc::PR_SCHED_CORE, libc::PR_SCHED_CORE_GET, tid, 0, &raw mut cookie) };
-    (answer == 0).then_some(cookie != 0)
 }
 
 #[cfg(test)]
@@ -153,32 +135,25 @@ mod tests {
     }
 
     #[test]
-    fn cookies_of_vcpus_are_seen() {
-        let vms = BTreeMap::from([
-            (1, Threads::from([(0, 10), (1, 11)])),
-            (2, Threads::from([(0, 20)])),
-            (3, Threads::new()),
-        ]);
-        let name = |pid: i32| format!("vm{pid}");
-        let said = |cookie: &dyn Fn(i32) -> Option<bool>| core_scheduling(&vms, cookie, &name);
-        assert!(said(&|_| Some(false)).text.starts_with("no VM asks"));
-        assert!(said(&|_| None).text.contains("SMT is off"));
-        let tagged = said(&|tid| Some(tid == 11));
-        assert!(tagged.state == State::Note && tagged.text.contains(": vm1; on hosts"), "{}", tagged.text);
-        assert!(core_scheduling(&BTreeMap::new(), &|_| None, &name).text.starts_with("no VM asks"));
-        // Whatever this kernel has, it answers, and this thread has asked for nothing.
-        assert_ne!(cookie(0), Some(true));
+    fn cookies_are_seen() {
+        assert!(core_scheduling(Some(&[])).text.starts_with("nobody asks"));
+        assert!(core_scheduling(None).text.contains("SMT is off"));
+        let tagged = core_scheduling(Some(&names(1)));
+        assert!(
+            tagged.state == State::No && tagged.text.contains("; on hosts that need it"),
+            "{}",
+            tagged.text
+        );
     }
 
     /// Each says in one line what there is, and what to do.
     #[test]
     fn lines_are_lines() {
-        let vms = BTreeMap::from([(1, Threads::from([(0, 10)]))]);
         let lines = [
             quotas(&names(9), true),
             quotas(&names(9), false),
             deadline_server(false),
-            core_scheduling(&vms, &|_| Some(true), &|_| "web".into()),
+            core_scheduling(Some(&names(1))),
         ];
         for line in lines.iter().chain(&known_faults("6.12.1", true)) {
             assert!(!line.text.contains('\n') && !line.text.ends_with('.'), "{}", line.text);
