@@ -58,8 +58,8 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             writeln!(Stdout, "the kernel accepts the scheduler; seen of guests' interrupts: {sees}")?;
             return Ok(());
         }
-        if std::mem::take(&mut replace) {
-            replace::take_over(COMMAND, || preflight::loaded().is_some())?;
+        if std::mem::take(&mut replace) && preflight::loaded().is_some() {
+            replace::take_over(COMMAND, || !preflight::is_free())?;
         }
         let mut hosting = Hosting::begin(&mut scheduler, settings, options.costs, classes, options.stretch)?;
         let asked = session::work(&mut hosting, options.stats, &stop)?;

@@ -215,6 +215,13 @@ impl<'a> Scheduler<'a> {
         self.set(tunables)?;
         self.counting = costs.then(Counting::start).transpose()?;
         self.make_timers()?;
+        // It fires below, and says what `is_migration_disabled()` must know of kernels before 6.18: whether all programs disable migration.
+        let asked = self.skel.progs.scx_lib_init_probe.attach();
+        if let Err(why) = &asked {
+            log::info!(
+                "tasks that may migrate are taken for those that may not, if this kernel is older than 6.18: {why}"
+            );
+        }
         // Not by scx_utils' macro, which attaches the probes for good: the lab detaches them too.
         let link = urgently(|| self.skel.maps.overbook_ops.attach_struct_ops());
         self.link = Some(link.context("the kernel refuses the scheduler")?);

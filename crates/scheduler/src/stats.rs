@@ -342,7 +342,7 @@ impl VmStats {
             self.name,
             if self.class.is_empty() { Class::Normal.name() } else { &self.class },
             s(self.run_ns),
-            self.run_ns * 100 / wanted_ns,
+            u128::from(self.run_ns) * 100 / u128::from(wanted_ns),
             s(self.queued_ns),
             s(self.longest_ns),
             s(self.spin_ns),
