@@ -110,7 +110,8 @@ pub fn serve(address: SocketAddr, subject: Subject) -> Result<SocketAddr> {
 }
 
 fn answer(path: &str, subject: Subject, recent: &Mutex<Recent>) -> Answer {
-    if path != "/metrics" {
+    // Prometheus' `params`: there is nothing to choose.
+    if path.split('?').next() != Some("/metrics") {
         return Answer::plain(404, "metrics are at /metrics\n");
     }
     // Whoever asks meanwhile waits for this answer, and has it too.

@@ -49,7 +49,7 @@ pub fn with_defaults(arguments: &[OsString], program: Command) -> Result<Vec<OsS
     if arguments.iter().any(asks) || (named.is_none() && !file.exists()) {
         return Ok(arguments.to_vec());
     }
-    let text = std::fs::read_to_string(file)
+    let text = overbook_report::json::read_text(file)
         .map_err(|why| WrongOption(format!("cannot read defaults from {}: {why}", file.display())))?;
     let options = options(&text, command, program)
         .map_err(|(line, what)| WrongOption(format!("{}:{line}: {what}", file.display())))?;

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook guest`.
 
-use crate::host::{Common, stop_at_signals};
+use crate::host::{Common, hide_libbpf, stop_at_signals};
 use anyhow::Result;
 use clap::Args;
 use overbook_guest::Options;
 use overbook_observe::exporter::Subject;
 
 #[derive(Args)]
+#[command(mut_args(hide_libbpf))]
 pub struct Guest {
     #[command(flatten)]
     options: Options,

@@ -67,7 +67,7 @@ pub fn domain_class() -> Result<()> {
 }
 
 /// libbpf's options work, but are for those who know libbpf.
-fn hide_libbpf(arg: Arg) -> Arg {
+pub fn hide_libbpf(arg: Arg) -> Arg {
     let hidden = arg.is_hide_set() || arg.get_help_heading() == Some("Options of libbpf");
     arg.hide(hidden)
 }

@@ -20,7 +20,7 @@ mod tunnel;
 mod variants;
 
 use anyhow::Result;
-use clap::{CommandFactory, Parser, Subcommand};
+use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 use overbook_cli::output::{Stdout, is_closed, note};
 use std::ffi::OsString;
 use std::io::Write;
@@ -93,9 +93,19 @@ fn main() -> ExitCode {
     }
 }
 
+/// A negative number behind an option is its value, and refused as that.
+fn with_negative_numbers(command: clap::Command) -> clap::Command {
+    command.allow_negative_numbers(true).mut_subcommands(with_negative_numbers)
+}
+
+fn parsed(arguments: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let matches = with_negative_numbers(Cli::command()).try_get_matches_from(arguments)?;
+    Cli::from_arg_matches(&matches)
+}
+
 fn run() -> Result<()> {
     let arguments: Vec<OsString> = std::env::args_os().collect();
-    let cli = match Cli::try_parse_from(config::with_defaults(&arguments, Cli::command())?) {
+    let cli = match parsed(config::with_defaults(&arguments, Cli::command())?) {
         Ok(cli) => cli,
         Err(e) => {
             if let Some(file) = config::service_options(&arguments).filter(|_| e.use_stderr()) {
@@ -189,6 +199,13 @@ mod tests {
             }
         }
         assert!(tried > 40, "{tried}");
+    }
+
+    #[test]
+    fn negative_numbers_are_values() {
+        let words = ["overbook", "tunnel", "run", "x.toml", "--seconds", "-1"];
+        let why = parsed(words.map(OsString::from).to_vec()).err().unwrap().to_string();
+        assert!(why.contains("invalid value '-1'"), "{why}");
     }
 
     #[test]

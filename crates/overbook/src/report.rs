@@ -30,16 +30,16 @@ pub struct ReportArgs {
     #[arg(long)]
     json: bool,
     /// Write a page with plots: how many vCPUs per CPU this host stands, by the recording
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", requires = "recording")]
     html: Option<PathBuf>,
     /// Record a snapshot per second, or fewer when the file is full; appends to a recording
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", group = "recording")]
     record: Option<PathBuf>,
     /// Largest size of the recording, in MB
     #[arg(long, value_name = "MB", default_value_t = 64, requires = "record", value_parser = number(1u64, 4096))]
     record_mb: u64,
     /// Report on a recording, instead of this host
-    #[arg(long, value_name = "FILE", conflicts_with = "record")]
+    #[arg(long, value_name = "FILE", conflicts_with = "record", group = "recording")]
     from: Option<PathBuf>,
     /// Ready time that vCPUs may have, in percent: how many vCPUs per CPU does this host stand then?
     #[arg(long, value_name = "PERCENT", default_value_t = 5.0, value_parser = number(0.1, 90.0))]
@@ -50,6 +50,10 @@ pub struct ReportArgs {
 
 impl ReportArgs {
     pub fn run(self) -> Result<()> {
+        let recording = self.record.as_ref().or(self.from.as_ref());
+        if self.html.is_some() && self.html.as_ref() == recording {
+            anyhow::bail!("the page would replace the recording: name another file for --html");
+        }
         let report = match &self.from {
             Some(file) => self.of_recording(file, None)?,
             None => {
