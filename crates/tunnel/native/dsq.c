@@ -402,14 +402,14 @@ int bpf_iter_scx_dsq_new(struct bpf_iter_scx_dsq *it, u64 id, u64 flags)
 		return -ENOENT;
 	iter->at = NULL;
 	iter->seq = iter->dsq->seq;
-	iter->flags = flags & 1;
+	iter->flags = flags & SCX_DSQ_ITER_REV;
 	return 0;
 }
 
 struct task_struct *bpf_iter_scx_dsq_next(struct bpf_iter_scx_dsq *it)
 {
 	struct tun_iter *iter = (void *)it;
-	bool reverse = iter->flags & 1;
+	bool reverse = iter->flags & SCX_DSQ_ITER_REV;
 	struct tun_task *p;
 
 	counted("bpf_iter_scx_dsq_next");
