@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Groups that come, go and change, and what is in which.
+
+use super::setup::*;
+
+pub(super) fn late_load() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    for (name, vcpus) in [("large", 3), ("small", 2)] {
+        let group = Some(world.group(0, 100));
+        let tgid = world.leader(name, group);
+        world.vm(VmSpec { tgid, group, ..VmSpec::new(name, vcpus, Pattern::Compute) });
+    }
+    let report = measured(&mut world, SECOND, 3 * SECOND);
+    let had = report.vms[0].cpus;
+    ((had - 1.0).abs() > 0.02).then(|| format!("of two groups alike one has {had:.2} CPUs of 2"))
+}
+
+/// A VM of two vCPUs in a group of weight 100 that moves to a group of weight 300 at half a second; the number of its old
+/// group.
+fn moving_vm(world: &mut World) -> usize {
+    let (old, new) = (world.group(0, 100), world.group(0, 300));
+    let main = Kind::Sleeper(20_000, 50 * MS);
+    let tgid = world.process(TaskSpec { group: Some(old), ..TaskSpec::new("main", main) });
+    let vm = world.vm(VmSpec { tgid, group: Some(old), ..VmSpec::new("mover", 2, Pattern::Compute) });
+    // Its process's first task is the world's.
+    for task in world.vcpu_tasks(vm).into_iter().chain([0]) {
+        world.at(500 * MS, Change::Group(task, new));
+    }
+    old
+}
+
+pub(super) fn vm_moves() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    moving_vm(&mut world);
+    let other = Some(world.group(0, 100));
+    hogs(&mut world, 2, "hog", None, other);
+    let report = measured(&mut world, SECOND, 3 * SECOND);
+    let had = report.vms[0].cpus;
+    ((had - 1.5).abs() > 0.05)
+        .then(|| format!("a VM that moved to a group of weight 300 has {had:.2} CPUs of 1.5"))
+}
+
+pub(super) fn a_vms_group_goes() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    let old = moving_vm(&mut world);
+    world.at(600 * MS, Change::EndGroup(old));
+    world.run(700 * MS);
+    // As after many groups: the next one has the place of the one that went.
+    world.tune("nodes_used", 8192, false).unwrap();
+    let other = Some(world.group(0, 100));
+    hogs(&mut world, 2, "stranger", None, other);
+    let report = measured(&mut world, SECOND, 3 * SECOND);
+    let had = report.vms[0].cpus;
+    ((had - 1.5).abs() > 0.05)
+        .then(|| format!("a VM whose old group went has {had:.2} CPUs of 1.5 beside a stranger"))
+}
+
+/// VMs whose groups lie in each other are paid once.
+pub(super) fn nested_vms() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let outer = world.group(0, 100);
+    let inner = world.group(outer, 100);
+    world.vm(VmSpec { group: Some(inner), ..VmSpec::new("inner", 4, Pattern::Compute) });
+    world.run(100 * MS);
+    let outer_vm =
+        VmSpec { group: Some(outer), group_per_vcpu: true, ..VmSpec::new("outer", 4, Pattern::Compute) };
+    world.vm(outer_vm);
+    let other = Some(world.group(0, 100));
+    hogs(&mut world, 4, "hog", None, other);
+    let (had, _) = of(&measured(&mut world, SECOND, 4 * SECOND), "hog");
+    ((had - 2.0).abs() > 0.1).then(|| format!("a group beside the one of two VMs has {had:.2} CPUs of 2"))
+}
+
+/// A VM with a node of its own that comes to another VM's group shares it.
+pub(super) fn a_vm_that_joins_another() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let [shared, own, other] = [100, 100, 100].map(|weight| world.group(0, weight));
+    let main = TaskSpec { group: Some(shared), ..TaskSpec::new("main", Kind::Sleeper(20_000, 50 * MS)) };
+    let tgid = world.process(main);
+    let joins = world.vm(VmSpec { tgid, group: Some(shared), ..VmSpec::new("joins", 4, Pattern::Compute) });
+    world.vm(VmSpec { group: Some(shared), ..VmSpec::new("stays", 4, Pattern::Compute) });
+    world.vm(VmSpec { group: Some(own), ..VmSpec::new("own", 4, Pattern::Compute) });
+    hogs(&mut world, 4, "hog", None, Some(other));
+    for task in world.vcpu_tasks(joins).into_iter().chain([world.vcpu_tasks(joins)[0] - 1]) {
+        world.at(500 * MS, Change::Group(task, own));
+    }
+    let (had, _) = of(&measured(&mut world, SECOND, 4 * SECOND), "hog");
+    ((had - 4.0 / 3.0).abs() > 0.05).then(|| format!("a group beside them has {had:.2} CPUs of 1.33"))
+}

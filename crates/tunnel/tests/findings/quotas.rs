@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! `cpu.max`.
+
+use super::setup::*;
+
+pub(super) fn a10() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let group = world.group(0, 100);
+    hogs(&mut world, 4, "limited", None, Some(group));
+    hogs(&mut world, 4, "other", None, None);
+    world.at(100 * MS, Change::Bandwidth(group, 100_000, 50_000));
+    off(&measured(&mut world, 200 * MS, 2 * SECOND), "limited")
+}
+
+pub(super) fn a_quota_outside() -> Option<String> {
+    let mut machine = host(4, 1);
+    machine.set.push(("may_prefer".into(), 1));
+    let mut world = World::new(machine).unwrap();
+    let group = world.group(0, 100);
+    hogs(&mut world, 1, "limited", Some(vec![3]), Some(group));
+    world.at(100 * MS, Change::Bandwidth(group, 100_000, 20_000));
+    world.at(100 * MS, Change::Prefer(vec![0, 1]));
+    off(&measured(&mut world, 200 * MS, 2 * SECOND), "limited")
+}
+
+/// Who has used a `cpu.max` is no rival of the groups beside it, as under EEVDF.
+pub(super) fn beside_parked() -> Option<String> {
+    let mut world = World::new(host(1, 1)).unwrap();
+    let group = world.group(0, 100);
+    let (limited, free) = (world.group(group, 100), world.group(group, 100));
+    hogs(&mut world, 1, "limited", None, Some(limited));
+    hogs(&mut world, 1, "free", None, Some(free));
+    hogs(&mut world, 1, "root", None, None);
+    world.at(10 * MS, Change::Bandwidth(limited, 100_000, 5_000));
+    off(&measured(&mut world, SECOND, 4 * SECOND), "free")
+}
+
+/// Who was preempted in an RCU read section runs on until it is out, though its `cpu.max` is used up.
+pub(super) fn parked_in_a_section() -> Option<String> {
+    let mut world = World::new(host(1, 1)).unwrap();
+    let group = world.group(0, 1000);
+    let hog = hogs(&mut world, 1, "limited", None, Some(group))[0];
+    hogs(&mut world, 2, "root", None, None);
+    world.at(10 * MS, Change::Bandwidth(group, 1_000_000, 5_000));
+    world.at(5 * MS, Change::RcuSection(hog, true));
+    let (had, _) = of(&measured(&mut world, 100 * MS, 900 * MS), "limited");
+    (had < 0.2).then(|| format!("a task inside a section has {had:.2} CPUs"))
+}

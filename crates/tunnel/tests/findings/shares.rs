@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! Who has which share of the CPUs.
+
+use super::setup::*;
+
+pub(super) fn a1() -> Option<String> {
+    let mut world = World::new(host(8, 1)).unwrap();
+    hogs(&mut world, 12, "bound", Some((0..6).collect()), None);
+    for i in 0..8 {
+        let hog = TaskSpec::new(&format!("free{i}"), Kind::Hog);
+        world.at(5 * SECOND, Change::Begin(Box::new(hog)));
+    }
+    off(&measured(&mut world, 5200 * MS, 6200 * MS), "bound")
+}
+
+pub(super) fn a4() -> Option<String> {
+    let mut world = World::new(host(16, 2)).unwrap();
+    let mut all = hogs(&mut world, 30, "many", Some((0..8).collect()), None);
+    all.extend(hogs(&mut world, 9, "few", Some((8..16).collect()), None));
+    for task in all {
+        world.at(SECOND, Change::Affinity(task, (0..16).collect()));
+    }
+    off(&measured(&mut world, 3 * SECOND, 5 * SECOND), "few")
+}
+
+pub(super) fn a8() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let above = world.group(0, 100);
+    let (a, b) = (world.group(above, 100), world.group(above, 100));
+    hogs(&mut world, 4, "steady", None, Some(a));
+    hogs(&mut world, 4, "raised", None, Some(b));
+    world.at(SECOND, Change::GroupWeight(b, 400));
+    off(&measured(&mut world, 1200 * MS, 3 * SECOND), "raised")
+}
+
+pub(super) fn a9() -> Option<String> {
+    let mut world = World::new(host(64, 1)).unwrap();
+    let (machine, system) = (world.group(0, 100), world.group(0, 100));
+    for vm in 0..125 {
+        let group = world.group(machine, 100);
+        let mut spec = VmSpec::new(&format!("vm{vm}"), 16, Pattern::Compute);
+        (spec.group, spec.group_per_vcpu) = (Some(group), true);
+        spec.outside_ns = 50 * MS;
+        world.vm(spec);
+    }
+    hogs(&mut world, 64, "system", None, Some(system));
+    off(&measured(&mut world, 500 * MS, 1500 * MS), "system")
+}
+
+/// Nobody earns time by yielding: a VM that does nothing else has its share beside one that computes.
+pub(super) fn a12() -> Option<String> {
+    (1..10).find_map(|seed| {
+        let slow = Host { seed, interleave: 50, pause_ns: 500, dwell_in: Some(c"atomic"), ..host(4, 1) };
+        let mut world = World::new(slow).unwrap();
+        world.vm(VmSpec::new("a", 8, Pattern::Shootdown));
+        world.vm(VmSpec::new("b", 8, Pattern::Compute));
+        let report = measured(&mut world, 100 * MS, 1100 * MS);
+        let vm = &report.vms[1];
+        let due = vm.due?;
+        (vm.cpus < 0.95 * due).then(|| format!("b has {:.2} CPUs of {due:.2} (seed {seed})", vm.cpus))
+    })
+}
+
+pub(super) fn a14() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    hogs(&mut world, 12, "hog", None, None);
+    let stuck = world.task(TaskSpec::new("stuck", Kind::Hog));
+    world.at(100 * MS, Change::Migration(stuck, true));
+    off(&measured(&mut world, 200 * MS, 2 * SECOND), "stuck")
+}
+
+/// Where a pool has fallen far behind the tide, who comes new begins where its pool is.
+pub(super) fn newcomer() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let [left, right] = [vec![0, 1], vec![2, 3]];
+    for name in ["a", "b"] {
+        let group = world.group(0, 100);
+        hogs(&mut world, 2, name, Some(left.clone()), Some(group));
+    }
+    let group = world.group(0, 100);
+    hogs(&mut world, 2, "c", Some(right), Some(group));
+    world.run(20 * SECOND);
+    let group = world.group(0, 100);
+    hogs(&mut world, 2, "new", Some(left), Some(group));
+    off(&measured(&mut world, 21 * SECOND, 25 * SECOND), "new")
+}
+
+/// A task that is preempted while migration is disabled stays in its pool.
+pub(super) fn migration_off_and_on() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let [left, right] = [vec![0, 1], vec![2, 3]];
+    let mut toggled = 0;
+    for name in ["a", "b"] {
+        let group = world.group(0, 100);
+        toggled = hogs(&mut world, 2, name, Some(left.clone()), Some(group))[0];
+    }
+    let group = world.group(0, 100);
+    hogs(&mut world, 2, "c", Some(right), Some(group));
+    for i in 0..40 {
+        world.at(20 * SECOND + i * 100 * MS, Change::Migration(toggled, i % 2 == 0));
+    }
+    off(&measured(&mut world, 20 * SECOND, 24 * SECOND), "b")
+}
+
+/// Each has four fifths of a CPU, and none needs to change its LLC at every slice for that.
+pub(super) fn one_more_than_cpus() -> Option<String> {
+    let mut world = World::new(host(4, 2)).unwrap();
+    for i in 0..5 {
+        world.vm(VmSpec::new(&format!("vm{i}"), 1, Pattern::Compute));
+    }
+    let report = measured(&mut world, SECOND, 3 * SECOND);
+    let (most, least) =
+        report.vms.iter().fold((0.0f64, 1.0f64), |(most, least), vm| (most.max(vm.cpus), least.min(vm.cpus)));
+    let often = report.llc_moves * 5 > report.switches;
+    (often || most - least > 0.02).then(|| {
+        format!(
+            "{} of {} switches are to another LLC; {least:.3} to {most:.3} CPUs",
+            report.llc_moves, report.switches
+        )
+    })
+}
+
+/// Ordinary tasks beside VMs of one group share its time with them.
+pub(super) fn tasks_beside_vms() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let group = Some(world.group(0, 100));
+    for name in ["a", "b"] {
+        world.vm(VmSpec { group, ..VmSpec::new(name, 4, Pattern::Compute) });
+    }
+    hogs(&mut world, 1, "hog", None, group);
+    off(&measured(&mut world, SECOND, 4 * SECOND), "hog")
+}
+
+/// A third VM of a group is one of three.
+pub(super) fn three_vms() -> Option<String> {
+    let mut world = World::new(host(3, 1)).unwrap();
+    let group = Some(world.group(0, 100));
+    for name in ["a", "b", "c"] {
+        world.vm(VmSpec { group, ..VmSpec::new(name, 3, Pattern::Compute) });
+    }
+    let other = Some(world.group(0, 100));
+    hogs(&mut world, 3, "hog", None, other);
+    let report = measured(&mut world, SECOND, 4 * SECOND);
+    let had: Vec<f64> = report.vms.iter().map(|vm| vm.cpus).collect();
+    had.iter()
+        .any(|had| (had - 0.5).abs() > 0.05)
+        .then(|| format!("VMs have {had:.2?} CPUs where 0.5 are due"))
+}

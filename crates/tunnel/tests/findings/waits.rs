@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! How long who is runnable waits.
+
+use super::setup::*;
+
+pub(super) fn a1_bound_kthread() -> Option<String> {
+    let mut world = World::new(host(8, 1)).unwrap();
+    hogs(&mut world, 40, "crowd", Some((4..8).collect()), None);
+    hogs(&mut world, 5, "light", Some((0..4).collect()), None);
+    let kthread = TaskSpec { cpus: Some(vec![0]), ..TaskSpec::new("kthread", Kind::Sleeper(50_000, 5 * MS)) };
+    world.task(kthread);
+    let report = measured(&mut world, 2 * SECOND, 6 * SECOND);
+    let kthread = report.tasks.iter().find(|task| task.name == "kthread")?;
+    let median = kthread.latencies.get(kthread.latencies.len() / 2).copied().unwrap_or(kthread.longest_wait);
+    (median > 20 * MS).then(|| {
+        format!(
+            "a bound kthread waits for {} ms in the median, {} at worst",
+            median / MS,
+            kthread.longest_wait / MS
+        )
+    })
+}
+
+pub(super) fn a5() -> Option<String> {
+    let mut world = World::new(host(8, 2)).unwrap();
+    hogs(&mut world, 6, "left", Some((0..8).collect()), None);
+    hogs(&mut world, 24, "right", Some((4..8).collect()), None);
+    // The clock of a light LLC is far ahead of a crowded one's.
+    let mover = world.task(TaskSpec { cpus: Some((0..4).collect()), ..TaskSpec::new("mover", Kind::Hog) });
+    hogs(&mut world, 4, "here", Some((0..4).collect()), None);
+    world.at(3 * SECOND, Change::Affinity(mover, (4..8).collect()));
+    let report = measured(&mut world, 2900 * MS, 4 * SECOND);
+    let wait = report.tasks.iter().find(|task| task.name == "mover")?.longest_wait;
+    // Nearly eight tasks share a CPU there: three rounds of 3 to 4 ms each.
+    (wait > 100 * MS).then(|| format!("a task that moves to another LLC waits for {} ms", wait / MS))
+}
+
+pub(super) fn a7() -> Option<String> {
+    let mut world = World::new(host(16, 1)).unwrap();
+    hogs(&mut world, 32, "hog", None, None);
+    // Of little weight: whenever it runs, its deadline is the latest of all.
+    world.task(TaskSpec { weight: 10, ..TaskSpec::new("light", Kind::Hog) });
+    for i in 0..8 {
+        world.task(TaskSpec::new(&format!("waker{i}"), Kind::Periodic(500_000, 20 * MS)));
+    }
+    let report = measured(&mut world, 200 * MS, 2 * SECOND);
+    let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
+    let worst = wakers.filter_map(|task| task.latencies.last()).max()?;
+    (*worst > 400_000)
+        .then(|| format!("with 16 CPUs to choose from, one of 8 that wake up waits for {} µs", worst / 1000))
+}
+
+/// Who wakes up beside a group that runs on all LLCs waits no longer than where all CPUs are one LLC.
+pub(super) fn beside_a_wide_group() -> Option<String> {
+    let late = |llcs| {
+        let mut world = World::new(host(32, llcs)).unwrap();
+        let wide = Some(world.group(0, 100));
+        hogs(&mut world, 64, "hog", None, wide);
+        let group = Some(world.group(0, 100));
+        mean_wait_of_wakers(&mut world, 16, None, group)
+    };
+    let (one, eight) = (late(1), late(8));
+    println!("a woken task waits {eight} ns with 8 LLCs, {one} with one");
+    (eight > 2 * one).then(|| format!("{eight} ns with 8 LLCs, {one} with one"))
+}
+
+/// Whether vCPUs are in the VM's group or in one of their own below it changes nothing for others.
+pub(super) fn vcpus_in_a_group_below() -> Option<String> {
+    let late = |below: bool| {
+        let mut world = World::new(host(4, 1)).unwrap();
+        let group = world.group(0, 100);
+        let [threads, vcpus] = [world.group(group, 100), world.group(group, 100)];
+        let main = Kind::Sleeper(20_000, 50 * MS);
+        let main =
+            TaskSpec { group: Some(if below { threads } else { group }), ..TaskSpec::new("main", main) };
+        let tgid = world.process(main);
+        let vcpus = Some(if below { vcpus } else { group });
+        world.vm(VmSpec { tgid, group: vcpus, ..VmSpec::new("vm", 8, Pattern::Compute) });
+        let sleepers = Some(world.group(0, 100));
+        world.vm(VmSpec { group: sleepers, ..VmSpec::new("halts", 4, Pattern::Sleeper) });
+        let group = Some(world.group(0, 100));
+        mean_wait_of_wakers(&mut world, 4, None, group)
+    };
+    let (flat, nested) = (late(false), late(true));
+    println!("a woken task waits {nested} ns beside vCPUs in a group below, {flat} otherwise");
+    (nested > 2 * flat).then(|| format!("{nested} ns with vCPUs in a group below, {flat} without"))
+}
+
+/// A woken task finds whom it may preempt wherever in its LLC that one runs, on large hosts too.
+pub(super) fn victim_in_a_large_host() -> Option<String> {
+    let late = |cpus| {
+        let mut world = World::new(host(cpus, cpus / 8)).unwrap();
+        let here: Vec<u32> = (0..8).collect();
+        hogs(&mut world, 8, "hog", Some(here.clone()), None);
+        mean_wait_of_wakers(&mut world, 6, Some(here), None)
+    };
+    let (small, large) = (late(64), late(128));
+    println!("a woken task waits {large} ns with 128 CPUs, {small} with 64");
+    (large > small + small / 4).then(|| format!("{large} ns with 128 CPUs, {small} with 64"))
+}
+
+/// A VM that is bound to the CPUs of an LLC wants CPUs there, and nowhere else: others have their homes where it is not.
+pub(super) fn home_beside_a_bound_vm() -> Option<String> {
+    [(0..4).collect(), (4..8).collect()].into_iter().find_map(beside_bound)
+}
+
+fn beside_bound(cpus: Vec<u32>) -> Option<String> {
+    let mut world = World::new(host(8, 2)).unwrap();
+    let spec = |name, cpus, work, halt| VmSpec {
+        cpus,
+        outside_ns: work,
+        halt_ns: halt,
+        ..VmSpec::new(name, 4, Pattern::Sleeper)
+    };
+    world.vm(spec("bound", Some(cpus), MS, MS));
+    world.run(SECOND);
+    world.vm(spec("free", None, 3 * MS, MS));
+    let report = measured(&mut world, 2 * SECOND, 4 * SECOND);
+    let (bound, free) = (mean_wait(&report, "bound"), mean_wait(&report, "free"));
+    println!(
+        "vCPUs that wake up wait {bound} and {free} ns, and change their LLC {} times",
+        report.llc_moves
+    );
+    (report.llc_moves > 100).then(|| {
+        format!(
+            "a bound VM's vCPUs wait {bound} ns after they wake up, and vCPUs change their LLC {} times",
+            report.llc_moves
+        )
+    })
+}
