@@ -7,6 +7,7 @@
 #include "main.bpf.c"
 
 void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic);
+void glue_load_vcpu(struct task_struct *p, void *seen);
 void *glue_apic(void *seen);
 void *glue_program(const char *name);
 struct sched_ext_ops *tun_ops(void);
@@ -17,6 +18,7 @@ const char *glue_mask(const void *at);
 void *heap_new(unsigned long size);
 int strcmp(const char *a, const char *b);
 
+/* A vCPU of a VM that a thread runs; or, without one, that nobody runs. */
 void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic)
 {
 	struct kvm_vcpu___ovb *vcpu = heap_new(4096);
@@ -26,9 +28,20 @@ void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic)
 	vcpu->arch.apic = lapic;
 	vcpu->vcpu_id = id;
 	vcpu->kvm = kvm;
-	((struct task_struct___ovb *)p)->preempt_notifiers.first = &vcpu->preempt_notifier.link;
+	vcpu->wants_to_run = p;
+	if (p)
+		glue_load_vcpu(p, vcpu);
 	*apic = lapic->regs;
 	return vcpu;
+}
+
+/* Hangs a vCPU's notifier on a thread, or none. */
+void glue_load_vcpu(struct task_struct *p, void *seen)
+{
+	struct kvm_vcpu___ovb *vcpu = seen;
+
+	((struct task_struct___ovb *)p)->preempt_notifiers.first =
+		vcpu ? &vcpu->preempt_notifier.link : (void *)0;
 }
 
 void *glue_apic(void *seen)
@@ -196,7 +209,7 @@ u32 glue_marks(struct task_struct *p)
 	bit = 1ull << ((taskc->vcpu - 1) & 63);
 	if ((known->at_work | known->waiting) & bit)
 		marks |= 2;
-	if (taskc->queued_since)
+	if (taskc->queued)
 		marks |= 4;
 	if (taskc->counted)
 		marks |= 8;

@@ -30,6 +30,15 @@ void tun_new_vcpu(struct tun_vm *vm, u32 id)
 	vm->vcpus[vm->nr++] = vcpu;
 }
 
+/* A thread that runs no vCPU asks or tells KVM something about one of a VM, which takes until it
+ * says so (vcpu_load() and _put()). */
+void tun_vcpu_ioctl(struct tun_vm *vm, u32 id, bool inside)
+{
+	u32 *apic;
+
+	glue_load_vcpu(&tasks[id]->t, inside ? glue_new_vcpu(NULL, vm, 0, &apic) : NULL);
+}
+
 static int trace(const char *name, u64 a, u64 b, u64 c, u64 d)
 {
 	void *program = glue_program(name);

@@ -29,6 +29,7 @@ struct tun_vcpu {
 
 /* glue.c */
 void *glue_new_vcpu(struct task_struct *p, void *kvm, u32 id, u32 **apic);
+void glue_load_vcpu(struct task_struct *p, void *seen);
 void *glue_apic(void *seen);
 u32 glue_marks(struct task_struct *p);
 /* Programs, NULL where there is none. */

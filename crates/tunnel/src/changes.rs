@@ -66,6 +66,7 @@ impl World {
             }
             Change::Migration(task, disable) => self.model.migration(0, task, disable),
             Change::RcuSection(task, inside) => self.model.rcu_section(0, task, inside),
+            Change::VcpuIoctl(vm, task, inside) => self.model.vcpu_ioctl(self.vm_refs[vm], task, inside),
             Change::End(task) => {
                 self.tasks[task as usize].ending = true;
                 if self.tasks[task as usize].on_cpu {

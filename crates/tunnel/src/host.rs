@@ -168,6 +168,8 @@ pub enum Change {
     Migration(u32, bool),
     /// A task was preempted in an RCU read section, or has left it.
     RcuSection(u32, bool),
+    /// A task that is no vCPU begins or ends an ioctl about a vCPU of a VM: the VM's number, the task.
+    VcpuIoctl(usize, u32, bool),
     /// A task ends.
     End(u32),
     /// A VM's class, by its number.

@@ -130,6 +130,7 @@ functions! {
     set_bandwidth(u32, usize, u64, u64) -> bool;
     new_vm(u32) -> usize;
     new_vcpu(usize, u32);
+    vcpu_ioctl(usize, u32, bool);
     vcpu_mode(u32, bool, bool);
     accept_irq(u32, u32, u32, bool);
     take_irq(u32) -> u32;
@@ -385,6 +386,12 @@ impl Model {
     pub fn new_vcpu(&self, vm: VmRef, task: u32) {
         // SAFETY: as in `pass!`.
         unsafe { (self.functions.new_vcpu)(vm.0, task) }
+    }
+
+    /// A task that is no vCPU begins or ends an ioctl about a vCPU of a VM.
+    pub fn vcpu_ioctl(&self, vm: VmRef, task: u32, inside: bool) {
+        // SAFETY: as in `pass!`.
+        unsafe { (self.functions.vcpu_ioctl)(vm.0, task, inside) }
     }
 
     /// A yield without a target.

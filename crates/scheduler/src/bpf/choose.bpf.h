@@ -70,7 +70,7 @@ static bool take_thread(u32 pid, s32 cpu, bool far)
 	if (!p)
 		return false;
 	taskc = task_ctx(p);
-	if (taskc && taskc->queued_since &&
+	if (taskc && taskc->queued &&
 	    (taskc->dsq == llc_dsq(llc_of(cpu)) || (far && taskc->dsq < OVB_MAX_LLCS) ||
 	     taskc->dsq == cpu_dsq(cpu) || is_pool_dsq(taskc->dsq))) {
 		if (!bpf_iter_scx_dsq_new(&it, taskc->dsq, 0) && may_run_on(p, cpu))

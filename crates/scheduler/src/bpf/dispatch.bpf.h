@@ -230,10 +230,10 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	return true;
 }
 
-/* Whether a queued task has waited for so long. Another CPU may have queued it after `now`. */
+/* Whether a queued task has waited for so long. */
 static bool has_waited(const struct task_ctx *taskc, u64 now, u64 ns)
 {
-	return (s64)(now - taskc->queued_since) >= (s64)ns;
+	return wait_of(taskc, now) >= ns;
 }
 
 /* Runs the first SCHED_IDLE task of a queue if it has waited for so long that others must wait now;
@@ -275,8 +275,7 @@ __noinline int run_overdue(u64 dsq, u64 now)
 	struct task_struct *p;
 	u32 i = 0;
 
-	/* Those who are parked stand in the order in which they came, unless they are many. */
-	bpf_for_each (scx_dsq, p, dsq, dsq == PARKED ? 0 : SCX_DSQ_ITER_REV) {
+	bpf_for_each (scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
 		struct task_ctx *taskc = task_ctx(p);
 
 		if (++i > OVERDUE_SCAN)
@@ -297,6 +296,28 @@ __noinline int run_overdue(u64 dsq, u64 now)
  * between the default patience and the watchdog each CPU runs 200 of them. */
 #define LOOK_EVERY 100000000
 
+/* Of many SCHED_IDLE tasks one has always waited for too long: they come after all others, unless
+ * the kernel's watchdog, whose patience is 30 s, is about to lose it, ns. */
+#define IDLE_LAST 20000000000
+
+/* The queues that a CPU looks into by turns: of its pools, the first of which stands for its own
+ * queue, as no pool has that place; of its LLC; and SCHED_IDLE. */
+enum { OVERDUE_CPU, OVERDUE_LLC = OVB_MAX_POOLS, OVERDUE_IDLE, OVERDUE_QUEUES };
+
+static bool run_overdue_of(u32 nth, s32 cpu, u32 llc, const struct cpu_ctx *cpuc, u64 now)
+{
+	if (nth == OVERDUE_CPU)
+		return run_overdue(cpu_dsq(cpu), now);
+	if (nth == OVERDUE_LLC)
+		return run_overdue(llc_dsq(llc), now);
+	if (nth == OVERDUE_IDLE)
+		return run_sched_idle(cpu_dsq(cpu), IDLE_LAST) ||
+		       run_sched_idle(llc_dsq(llc), IDLE_LAST);
+	return cpuc->pools >> nth & 1 && run_overdue(pool_dsq(nth), now);
+}
+
+/* Where there are very many tasks one has always waited for too long: the look begins behind the
+ * queue where the last one was found, and if there is none it ends there. */
 static bool look_for_overdue(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 {
 	u64 now = scx_bpf_now();
@@ -305,12 +326,15 @@ static bool look_for_overdue(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	if (now - cpuc->looked_at < LOOK_EVERY)
 		return false;
 	cpuc->looked_at = now;
-	bpf_for (i, 0, OVB_MAX_POOLS)
-		if (cpuc->pools >> i & 1 && run_overdue(pool_dsq(i), now))
+	bpf_for (i, 0, OVERDUE_QUEUES) {
+		/* In memory, as the verifier would follow every value of a variable. */
+		u32 nth = cpuc->overdue + 1;
+
+		cpuc->overdue = nth < OVERDUE_QUEUES ? nth : 0;
+		if (run_overdue_of(cpuc->overdue, cpu, llc, cpuc, now))
 			return true;
-	/* SCHED_IDLE comes last: of many of them one has always waited for too long. */
-	return run_overdue(cpu_dsq(cpu), now) || run_overdue(llc_dsq(llc), now) ||
-	       run_overdue(PARKED, now) || run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
+	}
+	return run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
 	       run_sched_idle(llc_dsq(llc), idle_patience_ns);
 }
 
@@ -323,7 +347,7 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struc
 
 	/* That it has yielded counts for one look. */
 	prevc->yielded = false;
-	charge(prevc, scx_bpf_now());
+	charge(prevc, cpu, scx_bpf_now());
 	prevc->queue_pool = prevc->pool;
 	find_key(prev, prevc, cpu, false);
 	goes_by_key(prevc, cpuc, cpu);
@@ -425,7 +449,7 @@ static void unpark(void)
 			if (taskc->sched_idle ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
 					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0)) {
 				/* It has gone meanwhile. */
-				if (!taskc->queued_since)
+				if (!taskc->queued)
 					vcpu_left_queue(taskc, false);
 				continue;
 			}

@@ -43,7 +43,9 @@ static bool queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 en
 {
 	u64 slice = slice_of(taskc->vm);
 
-	taskc->queued_since = scx_bpf_now();
+	taskc->queued = true;
+	if (!taskc->waits_since)
+		taskc->waits_since = scx_bpf_now();
 	taskc->dsq = taskc->sched_idle ? idle_dsq(dsq) : dsq;
 	if (taskc->out_of_turn)
 		count(OVB_COUNT_IN_RCU);

@@ -34,6 +34,7 @@ struct kvm_vcpu___ovb {
 	struct preempt_notifier___ovb preempt_notifier;
 	struct kvm_vcpu_arch___ovb arch;
 	int vcpu_id;
+	bool wants_to_run;
 } __attribute__((preserve_access_index));
 
 /* Intel: interrupts that were posted and not yet seen by the local APIC, from 6.16 on. */
@@ -56,18 +57,24 @@ struct vcpu_vmx___ovb {
 #define APIC_ISR   0x100
 #define APIC_WORDS 8
 
-/* The vCPU that a thread runs, NULL if it runs none (or the kvm module was not there at load). */
+/* The vCPU that a thread runs, NULL if it runs none (or the kvm module was not there at load).
+ * Other threads have a notifier hung on them too, while they set a vCPU's registers; from
+ * Linux 6.11 on KVM knows which of them runs it. */
 static struct kvm_vcpu___ovb *vcpu_of(struct task_struct *p)
 {
+	struct kvm_vcpu___ovb *vcpu = NULL;
 	struct hlist_node *first;
 
-	if (!bpf_core_field_exists(((struct kvm_vcpu___ovb *)0)->preempt_notifier))
+	if (!bpf_core_field_exists(vcpu->preempt_notifier))
 		return NULL;
 	first = BPF_CORE_READ((struct task_struct___ovb *)p, preempt_notifiers.first);
 	if (!first)
 		return NULL;
-	return (void *)first - bpf_core_field_offset(struct kvm_vcpu___ovb, preempt_notifier) -
+	vcpu = (void *)first - bpf_core_field_offset(struct kvm_vcpu___ovb, preempt_notifier) -
 	       bpf_core_field_offset(struct preempt_notifier___ovb, link);
+	if (bpf_core_field_exists(vcpu->wants_to_run) && !BPF_CORE_READ(vcpu, wants_to_run))
+		return NULL;
+	return vcpu;
 }
 
 /* The posted interrupts of a vCPU; NULL where there are none. */

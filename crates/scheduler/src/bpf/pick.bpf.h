@@ -22,8 +22,8 @@ static bool may_stay(const struct task_ctx *prevc)
 /* The key of the running task, as if it were queued now. */
 static u64 key_now(struct task_struct *prev, struct task_ctx *prevc, s32 cpu)
 {
-	charge(prevc, scx_bpf_now());
-	settle();
+	charge(prevc, cpu, scx_bpf_now());
+	settle(cpu);
 	prevc->queue_pool = prevc->pool;
 	find_key(prev, prevc, cpu, false);
 	return key_of(prevc);
@@ -58,7 +58,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key)) {
 			count(OVB_COUNT_KEEP);
 			keep_running(prev, prevc, cpuc, cpu);
-			grant(prevc->tenant);
+			grant(prevc->tenant, cpu);
 			return;
 		}
 		if (balance(llc, cpuc, cpuc->first_key) ||

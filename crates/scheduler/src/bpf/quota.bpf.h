@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * cpu.max (policy/quota.h). A group that has used its own, or that of a group above it, is
- * throttled: its tasks are parked in a queue from which CPUs take only who has waited for too long,
- * until a timer finds that a new period has begun. Who runs is parked when it leaves its CPU, at
- * the next tick; who is queued runs once more before.
+ * throttled: its tasks are parked in a queue from which no CPU takes any, until a timer finds that
+ * a new period has begun. Who runs is parked when it leaves its CPU, at the next tick; who is
+ * queued runs once more before. Groups are not throttled for so long that the kernel's watchdog
+ * would end the scheduler (OVB_QUOTA_DEBT).
  */
 #ifndef OVERBOOK_QUOTA_BPF_H
 #define OVERBOOK_QUOTA_BPF_H

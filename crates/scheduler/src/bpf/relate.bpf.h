@@ -129,7 +129,7 @@ __noinline int answer(u32 vm, u32 sender, u32 receiver)
 		mark(&known->waiting, sender, false);
 		mark(&known->answered, sender, true);
 		/* It may have been picked meanwhile. */
-		if (!taskc->queued_since) {
+		if (!taskc->queued) {
 			mark(&known->at_work, sender, false);
 			mark(&known->answered, sender, false);
 		}

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
- * A task's time on a CPU: where it begins, at ticks, and where it ends.
+ * A task's time on a CPU: where it begins, at ticks, and where it ends. A change of a running task
+ * ends its time and begins it anew, from whatever CPU makes the change: what is meant is the task's
+ * CPU, and not the one that this runs on.
  */
 #ifndef OVERBOOK_RUNNING_BPF_H
 #define OVERBOOK_RUNNING_BPF_H
@@ -14,28 +16,31 @@
 void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 {
 	struct task_ctx *taskc = task_ctx(p);
-	struct cpu_ctx *cpuc = this_cpu_ctx();
 	s32 cpu = scx_bpf_task_cpu(p);
-	u64 now = scx_bpf_now(), since;
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+	u64 now = scx_bpf_now(), waited;
+	bool waits;
 
 	if (!taskc || !cpuc)
 		return;
-	since = taskc->queued_since;
-	taskc->queued_since = 0;
+	waits = taskc->waits_since;
+	waited = wait_of(taskc, now);
+	taskc->waits_since = 0;
+	taskc->queued = false;
 	vcpu_left_queue(taskc, true);
-	if (since) {
+	if (waits) {
 		struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
 		if (vcpuc) {
 			u32 vm_class = bounded(class_of(taskc->vm), OVB_CLASS_SLOTS);
 
-			vcpuc->stats.queued_ns += now - since;
-			if (now - since > vcpuc->stats.longest_ns)
-				vcpuc->stats.longest_ns = now - since;
-			if (now - since > cpuc->longest[vm_class])
-				cpuc->longest[vm_class] = now - since;
+			vcpuc->stats.queued_ns += waited;
+			if (waited > vcpuc->stats.longest_ns)
+				vcpuc->stats.longest_ns = waited;
+			if (waited > cpuc->longest[vm_class])
+				cpuc->longest[vm_class] = waited;
 		}
-		grant(taskc->tenant);
+		grant(taskc->tenant, cpu);
 	}
 	taskc->running_since = now;
 	taskc->resumed_at = now;
@@ -65,16 +70,17 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 {
 	struct task_ctx *taskc = task_ctx(p);
-	struct cpu_ctx *cpuc = this_cpu_ctx();
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
 
 	if (!taskc || !cpuc)
 		return;
 	cpuc->vm = 0;
 	/* Nobody's victim until somebody runs here; that may be a task of a higher class. */
 	cpuc->key = cpuc->level;
-	charge(taskc, scx_bpf_now());
+	charge(taskc, cpu, scx_bpf_now());
 	if (cpuc->debt_ns < 0)
-		settle();
+		settle(cpu);
 	taskc->running_since = 0;
 	look_at(p, taskc);
 	look_for_ends(p, taskc);
@@ -86,7 +92,8 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
 {
 	struct task_ctx *taskc = task_ctx(p);
-	struct cpu_ctx *cpuc = this_cpu_ctx();
+	s32 cpu = scx_bpf_task_cpu(p);
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
 	struct node_ctx *node;
 	u64 later;
 
@@ -94,9 +101,9 @@ void BPF_STRUCT_OPS(overbook_tick, struct task_struct *p)
 		return;
 	look_at(p, taskc);
 	look_for_ends(p, taskc);
-	charge(taskc, scx_bpf_now());
+	charge(taskc, cpu, scx_bpf_now());
 	if (cpuc->debt_ns > 0)
-		settle();
+		settle(cpu);
 	if (is_throttled(taskc->node)) {
 		scx_bpf_task_set_slice(p, 0);
 		return;

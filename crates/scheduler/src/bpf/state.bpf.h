@@ -104,8 +104,9 @@ struct task_ctx {
 	u64 queued_at;
 	/* Up to when its running has been charged, 0 if it does not run. */
 	u64 running_since;
-	/* When the task was queued, 0 if it is not. */
-	u64 queued_since;
+	/* Since when it has waited for a CPU, 0 if it does not: whoever is changed while it is
+	 * queued is queued anew, and waits on. */
+	u64 waits_since;
 	/* Queue that it was put into last. */
 	u64 dsq;
 	/* Places of its group, and of the tenant whose time it spends; 0: the root group, and
@@ -141,6 +142,8 @@ struct task_ctx {
 	u64 spun_at;
 	/* Lag that it takes along to its new CPUs; 0 if it has come to them. */
 	s64 carried;
+	/* It is in a queue, or parked. */
+	bool queued;
 	/* Has no virtual time yet. */
 	bool fresh;
 	/* It is being found out whose vCPU it is. */
@@ -189,8 +192,10 @@ struct cpu_ctx {
 	/* When the slice ends that the queues have given to the task that runs here, or to the one
 	 * that it came after. */
 	u64 until;
-	/* When this CPU last looked for whoever has waited for too long, and at other LLCs. */
+	/* When this CPU last looked for whoever has waited for too long, and in which of its queues
+	 * it last found one; and when it looked at other LLCs. */
 	u64 looked_at;
+	u32 overdue;
 	u64 balanced_at;
 	u32 next_llc;
 	/* The CPU whose task can wait best, of those that were looked at, and that task's key. In
@@ -326,6 +331,15 @@ static u64 pool_dsq(u32 pool)
 static bool is_pool_dsq(u64 dsq)
 {
 	return dsq > PARKED;
+}
+
+/* How long a task that waits for a CPU has done so, ns. Another CPU, whose clock is another, may
+ * have queued it after `now`. */
+static u64 wait_of(const struct task_ctx *taskc, u64 now)
+{
+	s64 ns = (s64)(now - taskc->waits_since);
+
+	return ns > 0 ? (u64)ns : 0;
 }
 
 /* Whether a task may run on a CPU. */

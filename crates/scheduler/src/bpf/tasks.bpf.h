@@ -48,7 +48,7 @@ void BPF_STRUCT_OPS(overbook_quiescent, struct task_struct *p, u64 deq_flags)
 
 	if (!taskc)
 		return;
-	taskc->queued_since = 0;
+	taskc->queued = false;
 	vcpu_left_queue(taskc, false);
 	count_in(taskc, 0, 0);
 }

@@ -73,10 +73,10 @@ __noinline int book(u32 place, s64 ns)
 	return 0;
 }
 
-/* Books what is owed for time on this CPU, or gives back what was paid too much. */
-__noinline int settle(void)
+/* Books what is owed for time on a CPU, or gives back what was paid too much. */
+__noinline int settle(s32 cpu)
 {
-	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
 	s64 ns;
 
 	if (!cpuc)
@@ -86,31 +86,32 @@ __noinline int settle(void)
 	return ns ? book(cpuc->debtor, ns) : 0;
 }
 
-/* Somebody of a tenant begins a slice here, and others wait. CPUs that pick at about the same time
- * would all pick the same tenant, so the slice is booked at once, and the next CPU picks another.
+/* Somebody of a tenant begins a slice on a CPU, and others wait. CPUs that pick at about the same
+ * time would all pick the same tenant, so the slice is booked at once, and the next CPU picks
+ * another.
  */
-__noinline int grant(u32 tenant)
+__noinline int grant(u32 tenant, s32 cpu)
 {
 	struct node_ctx *node = node_at(tenant);
-	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
 	s64 slice;
 
 	if (!node || !cpuc)
 		return 0;
 	slice = (s64)slice_of_node(node);
 	if (cpuc->debtor != tenant) {
-		settle();
+		settle(cpu);
 		cpuc->debtor = tenant;
 	}
 	cpuc->debt_ns -= slice;
 	return book(tenant, slice);
 }
 
-/* Charge what the task has run. What a group owes is booked now and then, so that CPUs
+/* Charge what the task has run on its CPU. What a group owes is booked now and then, so that CPUs
  * that serve it do not all write to it at every switch. */
-__noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
+__noinline int charge(struct task_ctx *taskc __arg_nonnull, s32 cpu, u64 now)
 {
-	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
 	struct vcpu_ctx *vcpuc;
 	u64 used;
 
@@ -125,12 +126,12 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, u64 now)
 		taskc->own.vtime += ovb_age(taskc->own.rate, used);
 	} else {
 		if (cpuc->debtor != taskc->tenant) {
-			settle();
+			settle(cpu);
 			cpuc->debtor = taskc->tenant;
 		}
 		cpuc->debt_ns += (s64)used;
 		if (cpuc->debt_ns >= (s64)(slice_ns / 8))
-			settle();
+			settle(cpu);
 	}
 	vcpuc = taskc->vcpu ? own_vcpu_ctx(taskc) : NULL;
 	if (vcpuc) {
@@ -249,6 +250,7 @@ static void learn_weight(struct task_struct *p, struct task_ctx *taskc)
 /* Learns what is not remembered of a task. */
 static void learn_task(struct task_struct *p, struct task_ctx *taskc)
 {
+	taskc->waits_since = 0;
 	learn_weight(p, taskc);
 	leave_pool(taskc->pool);
 	taskc->pool = join_pool(p);

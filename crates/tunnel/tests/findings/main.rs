@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 38] = [
+const FINDINGS: [Finding; 44] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -52,6 +52,12 @@ const FINDINGS: [Finding; 38] = [
     ("three VMs of a group", false, shares::three_vms),
     ("whom to preempt on a large host", false, waits::victim_in_a_large_host),
     ("the home of a VM beside one that is bound", false, waits::home_beside_a_bound_vm),
+    ("a crowd with a small quota", false, quotas::a_crowd),
+    ("an impatient crowd with a small quota", false, quotas::an_impatient_crowd),
+    ("changed while it waits", false, waits::changed_while_it_waits),
+    ("beside a pool where somebody has always waited for too long", false, waits::beside_a_crowded_pool),
+    ("changed from another CPU", false, waits::changed_from_another_cpu),
+    ("an ioctl about a vCPU", false, vcpus::an_ioctl),
 ];
 
 #[test]

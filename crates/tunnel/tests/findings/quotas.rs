@@ -46,3 +46,29 @@ pub(super) fn parked_in_a_section() -> Option<String> {
     let (had, _) = of(&measured(&mut world, 100 * MS, 900 * MS), "limited");
     (had < 0.2).then(|| format!("a task inside a section has {had:.2} CPUs"))
 }
+
+/// A crowd whose little `cpu.max` is used up many times over, as each of it runs once, does not wait until the kernel's
+/// watchdog ends the scheduler.
+pub(super) fn a_crowd() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let group = world.group(0, 100);
+    hogs(&mut world, 300, "limited", None, Some(group));
+    world.at(MS, Change::Bandwidth(group, 100_000, 1_000));
+    let report = measured(&mut world, 0, 60 * SECOND);
+    let wait = report.tasks.iter().map(|task| task.longest_wait).max()?;
+    (wait > 15 * SECOND)
+        .then(|| format!("one of 300 with a hundredth of a CPU waits for {} s", wait / SECOND))
+}
+
+/// A group gets no more than its `cpu.max` because its tasks lose their patience, and is not in debt for that.
+pub(super) fn an_impatient_crowd() -> Option<String> {
+    let mut machine = host(4, 1);
+    machine.set.push(("patience_ns".into(), 100 * MS));
+    let mut world = World::new(machine).unwrap();
+    let group = world.group(0, 100);
+    hogs(&mut world, 64, "limited", None, Some(group));
+    hogs(&mut world, 4, "free", None, None);
+    world.at(MS, Change::Bandwidth(group, 100_000, 5_000));
+    let (had, _) = of(&measured(&mut world, SECOND, 41 * SECOND), "limited");
+    ((had - 0.05).abs() > 0.01).then(|| format!("a group has {had:.3} CPUs where 0.05 are allowed"))
+}

@@ -94,3 +94,17 @@ pub(super) fn apicv() -> Option<String> {
     println!("APICv: {unseen} answered instead of {seen}");
     (unseen < seen / 2).then(|| format!("{unseen} vCPUs are known to have been answered, instead of {seen}"))
 }
+
+/// A thread of a VMM that sets a vCPU's registers runs no vCPU.
+pub(super) fn an_ioctl() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    // The world's first task.
+    let tgid = world.process(TaskSpec::new("main", Kind::Sleeper(2 * MS, 2 * MS)));
+    let vm = world.vm(VmSpec { tgid, ..VmSpec::new("vm", 2, Pattern::Compute) });
+    for i in 0..20 {
+        world.at(100 * MS + i * 10 * MS, Change::VcpuIoctl(vm, 0, i % 2 == 0));
+    }
+    let (booked, ran) = measured(&mut world, 0, 2 * SECOND).vms[0].booked;
+    (booked > ran + ran / 50)
+        .then(|| format!("{} ms are booked for a VM whose vCPUs have run {}", booked / MS, ran / MS))
+}

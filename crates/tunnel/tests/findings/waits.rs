@@ -128,3 +128,53 @@ fn beside_bound(cpus: Vec<u32>) -> Option<String> {
         )
     })
 }
+
+/// Patience counts from when a task began to wait, whatever is changed of it meanwhile: the kernel's watchdog counts so too.
+pub(super) fn changed_while_it_waits() -> Option<String> {
+    let mut machine = host(1, 1);
+    machine.set.push(("patience_ns".into(), SECOND));
+    let mut world = World::new(machine).unwrap();
+    for i in 0..40 {
+        world.task(TaskSpec { weight: 10_000, ..TaskSpec::new(&format!("heavy{i}"), Kind::Hog) });
+    }
+    let light = world.task(TaskSpec { weight: 1, ..TaskSpec::new("light", Kind::Hog) });
+    for i in 0..40 {
+        world.at(i * 200 * MS, Change::Weight(light, 1, 0));
+    }
+    longest_wait(&mut world, "light", 1500 * MS)
+}
+
+/// Where a pool has always somebody who has waited for too long, others of a CPU's queues have their looks too.
+pub(super) fn beside_a_crowded_pool() -> Option<String> {
+    let mut machine = host(3, 1);
+    machine.set.push(("patience_ns".into(), SECOND));
+    let mut world = World::new(machine).unwrap();
+    hogs(&mut world, 1000, "crowd", Some(vec![0, 1]), None);
+    world.task(TaskSpec { cpus: Some(vec![0]), weight: 1, ..TaskSpec::new("bound", Kind::Hog) });
+    longest_wait(&mut world, "bound", 2 * SECOND)
+}
+
+/// Words about a task that waits for longer than `most` ns in eight seconds.
+fn longest_wait(world: &mut World, name: &str, most: u64) -> Option<String> {
+    let report = measured(world, 0, 8 * SECOND);
+    let wait = report.tasks.iter().find(|task| task.name == name)?.longest_wait;
+    (wait > most).then(|| format!("{name} waits for {} ms", wait / MS))
+}
+
+/// A task that is changed while it runs on another CPU does not count as running where it is changed: who wakes up there
+/// waits no longer.
+pub(super) fn changed_from_another_cpu() -> Option<String> {
+    let late = |changes| {
+        let mut world = World::new(host(2, 1)).unwrap();
+        let bound = |cpu, spec| TaskSpec { cpus: Some(vec![cpu]), ..spec };
+        world.task(bound(0, TaskSpec::new("hog", Kind::Hog)));
+        let heavy = world.task(bound(1, TaskSpec { weight: 10_000, ..TaskSpec::new("heavy", Kind::Hog) }));
+        for i in 0..changes {
+            world.at(SECOND + i * 200_000, Change::Weight(heavy, 10_000, 0));
+        }
+        mean_wait_of_wakers(&mut world, 1, Some(vec![0]), None)
+    };
+    let (alone, beside) = (late(0), late(15_000));
+    println!("a woken task waits {beside} ns where another is changed all the time, {alone} otherwise");
+    (beside > 2 * alone).then(|| format!("{beside} ns where another is changed, {alone} otherwise"))
+}

@@ -103,7 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "debts that are forgiven",
         "quota.h",
-        "\tq->left = left > most ? most : left;",
+        "\tq->left = left > most ? most : ovb_quota_owed(q, left);",
         "\tq->left = most;",
     ),
     mutant(
@@ -338,7 +338,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "times that are not charged",
         "running.bpf.h",
-        "\tcharge(taskc, scx_bpf_now());\n\tif (cpuc->debt_ns < 0)",
+        "\tcharge(taskc, cpu, scx_bpf_now());\n\tif (cpuc->debt_ns < 0)",
         "\tif (cpuc->debt_ns < 0)",
     ),
     Mutant {
