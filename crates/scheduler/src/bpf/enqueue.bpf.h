@@ -78,6 +78,9 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	if (!taskc) {
 		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
 		scx_bpf_dsq_insert(p, SCX_DSQ_GLOBAL, slice_ns, enq_flags);
+		/* Its CPU is about to idle, and does not look into that queue again by itself. */
+		if (enq_flags & SCX_ENQ_LAST)
+			scx_bpf_kick_cpu(cpu, 0);
 		if (idle >= 0)
 			scx_bpf_kick_cpu(idle, SCX_KICK_IDLE);
 		return;
