@@ -299,10 +299,12 @@ impl World {
             return;
         }
         let size = self.host.cpus.div_ceil(self.host.llcs);
-        let entry = &mut self.tasks[next as usize];
-        if matches!(entry.spec.kind, Kind::Vcpu(..)) && entry.cpu / size != cpu / size {
-            self.llc_moves += 1;
+        let entry = &self.tasks[next as usize];
+        if let Kind::Vcpu(vm, nth) = entry.spec.kind {
+            self.llc_moves += u64::from(entry.cpu / size != cpu / size);
+            self.vcpu_comes(vm, nth);
         }
+        let entry = &mut self.tasks[next as usize];
         if entry.on_cpu {
             self.findings
                 .add("twice", || format!("{} runs on CPUs {} and {cpu}", entry.spec.name, entry.cpu));

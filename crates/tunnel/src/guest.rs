@@ -130,6 +130,8 @@ pub(crate) struct Vcpu {
     pub phase: Phase,
     /// ns of the phase that are left, if it is work.
     pub left: u64,
+    /// ns that it spins before an exit. KVM doubles it at each exit, and a switch puts it back.
+    pub window: u64,
     /// ns until the next PAUSE exit, if it spins.
     pub pause_left: u64,
     /// ns of the handler that are left, and the vector.

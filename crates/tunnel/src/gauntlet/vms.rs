@@ -57,8 +57,8 @@ pub(super) fn receivers(object: Option<Vec<u8>>) -> Result<Report> {
     setup.vm("user", 4, Pattern::UserReceiver, |_| {});
     setup.vm("halted", 4, Pattern::HaltedReceiver, |_| {});
     let mut report = setup.run(200, 1200);
-    least_units(&mut report, "kernel", 2250.0);
-    least_units(&mut report, "user", 2250.0);
+    least_units(&mut report, "kernel", 2420.0);
+    least_units(&mut report, "user", 2350.0);
     least_units(&mut report, "halted", 5000.0);
     Ok(report)
 }
@@ -69,8 +69,8 @@ pub(super) fn slow_exits(object: Option<Vec<u8>>) -> Result<Report> {
     setup.vm("kernel", 4, Pattern::KernelReceiver, |_| {});
     setup.vm("user", 4, Pattern::UserReceiver, |_| {});
     let mut report = setup.run(200, 1200);
-    least_units(&mut report, "kernel", 3300.0);
-    least_units(&mut report, "user", 3400.0);
+    least_units(&mut report, "kernel", 2700.0);
+    least_units(&mut report, "user", 2750.0);
     Ok(report)
 }
 
