@@ -80,7 +80,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         }
         let end = ending::report(&exit);
         if !asked && end.is_ok() && scheduler.outdated() {
-            log::info!("kvm was loaded: loading again");
+            log::info!("modules of kvm came or went: loading again");
             continue;
         }
         if options.json {

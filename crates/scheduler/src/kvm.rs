@@ -103,9 +103,33 @@ impl Visibility {
     }
 }
 
+/// Which of kvm's modules for Intel and AMD are there: they come after kvm itself, and say how interrupts are delivered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Vendors([bool; 2]);
+
+impl Vendors {
+    /// Looks at the modules.
+    pub fn detect() -> Vendors {
+        Vendors::of(Path::new("/sys"))
+    }
+
+    fn of(sys: &Path) -> Vendors {
+        Vendors(["kvm_intel", "kvm_amd"].map(|module| sys.join("module").join(module).exists()))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_vendors_module_that_comes_later_is_seen() {
+        let sys = std::env::temp_dir().join(format!("overbook-vendors-{}", std::process::id()));
+        let before = Vendors::of(&sys);
+        fs::create_dir_all(sys.join("module/kvm_intel")).unwrap();
+        assert_ne!(before, Vendors::of(&sys));
+        fs::remove_dir_all(&sys).unwrap();
+    }
 
     #[test]
     fn parameters_decide() {

@@ -6,7 +6,7 @@ mod tables;
 use crate::costs::Counting;
 use crate::domains::{CoreAt, cores, domains, successors};
 use crate::intf;
-use crate::kvm::{self, Visibility};
+use crate::kvm::{self, Vendors, Visibility};
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
 use crate::topology;
 use crate::tunables::{Loading, Tunables};
@@ -45,6 +45,7 @@ pub struct Scheduler<'a> {
     /// Factor of all times.
     stretch: f64,
     visible: Visibility,
+    vendors: Vendors,
     /// How often CPUs had come or gone when it was opened.
     hotplugs: u64,
     /// Whether there is what the probes on spins are put on.
@@ -114,6 +115,7 @@ impl<'a> Scheduler<'a> {
         // An exit takes an emulated CPU longer, however time is stretched.
         let least = if loading.stretch > 1.0 { 250_000 } else { 0 };
         rodata.spin_gap_ns = rodata.spin_gap_ns.max(least);
+        let vendors = Vendors::detect();
         let visible = Visibility::detect();
         rodata.sends_seen = visible.all_sends();
         rodata.ends_seen = visible.ends();
@@ -151,6 +153,7 @@ impl<'a> Scheduler<'a> {
             tunables: Tunables::DEFAULT,
             stretch: loading.stretch,
             visible,
+            vendors,
             hotplugs,
             counts_spins,
             counting: None,
@@ -311,9 +314,11 @@ impl<'a> Scheduler<'a> {
         hotplugs().is_some_and(|now| now != self.hotplugs)
     }
 
-    /// What programs read of kvm is settled when they are loaded; this one was loaded without it.
+    /// What programs read of kvm is settled when they are loaded; this one was loaded without it, or with other modules of
+    /// it.
     pub fn outdated(&self) -> bool {
-        self.visible == Visibility::NoKvm && Visibility::detect() != Visibility::NoKvm
+        (self.visible == Visibility::NoKvm && Visibility::detect() != Visibility::NoKvm)
+            || Vendors::detect() != self.vendors
     }
 }
 
