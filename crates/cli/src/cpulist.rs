@@ -24,7 +24,15 @@ pub fn parse(text: &str) -> Result<Cpus> {
     if numbers.into_iter().any(|n| n.map_or(true, |n| n >= LIMIT)) {
         bail!("{text:?} is not a list of CPUs: write numbers and ranges, as in 0-3,8");
     }
+    if let Some(range) = text.split(',').find(|range| is_backward(range)) {
+        bail!("{text:?} is not a list of CPUs: {range} ends before it begins");
+    }
     Ok(read_cpulist(text)?.into_iter().collect())
+}
+
+fn is_backward(range: &str) -> bool {
+    let number = |word: &str| word.trim().parse::<usize>().ok();
+    range.split_once('-').is_some_and(|(first, last)| number(first) > number(last))
 }
 
 /// Writes a list.
@@ -57,7 +65,7 @@ mod tests {
 
     #[test]
     fn nonsense_is_refused() {
-        for text in ["x", "0-", "-1", "0-99999999999", "1,,2", "0-3-5x"] {
+        for text in ["x", "0,5-2", "0-", "-1", "0-99999999999", "1,,2", "0-3-5x"] {
             assert!(parse(text).is_err(), "{text}");
         }
     }

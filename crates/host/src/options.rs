@@ -19,20 +19,20 @@ pub struct Options {
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub stats: Option<f64>,
     /// Print statistics of the scheduler that is running, every so many seconds; load nothing
-    #[arg(long, value_name = "SEC", value_parser = seconds)]
+    #[arg(long, value_name = "SEC", value_parser = seconds, group = "instead")]
     pub monitor: Option<f64>,
     /// Change the scheduler that is running, and print what is in force then; load nothing. May be given several times
-    #[arg(long, value_name = "KEY=VALUE", value_parser = change::<Settings>, long_help = Settings::help_of_set())]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = change::<Settings>, long_help = Settings::help_of_set(), group = "instead")]
     pub set: Vec<Change>,
     /// Say the class of a VM that runs (normal, latency, batch), for as long as it runs, by its name, UUID, VMID or process;
     /// load nothing
-    #[arg(long, value_name = "NAME=CLASS", value_parser = assignment)]
+    #[arg(long, value_name = "NAME=CLASS", value_parser = assignment, group = "instead")]
     pub class: Option<Assignment>,
     /// Count how often the scheduler's BPF programs run, and for how long (some 20 ns more per run)
     #[arg(long)]
     pub costs: bool,
     /// Check everything and have the kernel verify the scheduler, but schedule nothing
-    #[arg(long)]
+    #[arg(long, group = "instead")]
     pub dry_run: bool,
     /// Take over from an `overbook host` that runs: it leaves when this one has been loaded
     #[arg(long)]
@@ -59,6 +59,22 @@ pub struct Options {
 }
 
 impl Options {
+    /// The first option that says nothing of how to schedule: in a variant of the lab it would change nothing.
+    pub fn unfit_for_variants(&self) -> Option<&'static str> {
+        let given = [
+            (self.stats.is_some(), "--stats"),
+            (self.monitor.is_some(), "--monitor"),
+            (!self.set.is_empty(), "--set"),
+            (self.class.is_some(), "--class"),
+            (self.dry_run, "--dry-run"),
+            (self.replace, "--replace"),
+            (self.help_stats, "--help-stats"),
+            (self.json, "--json"),
+            (self.hold, "--hold"),
+        ];
+        given.into_iter().find_map(|(given, option)| given.then_some(option))
+    }
+
     /// What is settled when the scheduler is loaded.
     pub(crate) fn loading(&self) -> Loading {
         Loading { stretch: self.stretch, exit_dump_len: self.exit_dump_len, libbpf: self.libbpf.clone() }

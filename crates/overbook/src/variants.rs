@@ -26,8 +26,11 @@ pub fn read(source: Source) -> Result<Scenario> {
 /// The key of the wrong arguments, and what is wrong with them.
 fn check(variant: &Variant) -> Result<(), (&'static str, String)> {
     if let Some(arguments) = &variant.overbook {
-        let options = Bare::<overbook_host::Options>::options_of(&unsaid(arguments));
-        options.map_err(|e| ("overbook", format!("{e:#}")))?;
+        let options = Bare::<overbook_host::Options>::options_of(&unsaid(arguments))
+            .map_err(|e| ("overbook", format!("{e:#}")))?;
+        if let Some(option) = options.unfit_for_variants() {
+            return Err(("overbook", format!("{option} is nothing that a variant can have")));
+        }
     }
     if let Some(arguments) = &variant.guest {
         let options = Bare::<overbook_guest::Options>::options_of(&unsaid(arguments));
@@ -68,6 +71,7 @@ mod tests {
             ),
             (variant(Some("--slice-us 1"), None), "overbook", "a number from 100 to 100000 belongs here"),
             (variant(Some("--relations full"), None), "overbook", "there are on, off"),
+            (variant(Some("--json"), None), "overbook", "--json is nothing that a variant can have"),
             (variant(None, Some("--governor none")), "guest", "there are step, proportional"),
         ] {
             let (at, what) = check(&bad).unwrap_err();

@@ -61,6 +61,20 @@ fn values_are_refused_in_words() {
     }
 }
 
+#[test]
+fn of_what_is_done_instead_of_scheduling_one_is_wanted() {
+    for arguments in [
+        &["host", "--set", "slice-us=2000", "--monitor", "1"][..],
+        &["host", "--class", "web1=latency", "--set", "slice-us=2000"],
+        &["host", "--dry-run", "--monitor", "1"],
+        &["guest", "--clean-up", "--dry-run"],
+        &["guest", "--status", "--set", "low=1"],
+    ] {
+        let said = refusal(arguments);
+        assert!(said.contains("cannot be used with"), "{said}");
+    }
+}
+
 fn help(arguments: &[&str]) -> String {
     let output = Command::new(env!("CARGO_BIN_EXE_overbook")).args(arguments).arg("--help").output().unwrap();
     String::from_utf8(output.stdout).unwrap()

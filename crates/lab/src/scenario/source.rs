@@ -8,6 +8,9 @@ use std::path::Path;
 use std::str::FromStr;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
 
+/// Bytes of a file's name, without what is added to it for a while (`.json`, `.part`).
+const LONGEST_NAME: usize = 240;
+
 /// A scenario file and what an order changes in it.
 #[derive(Clone, Copy)]
 pub struct Source<'a> {
@@ -34,6 +37,15 @@ impl Source<'_> {
     /// See [`Scenario::read`]; or a setting names no table of the file; or the variants are for a machine of another
     /// kind; or only the wind tunnel can run it.
     pub fn read(&self) -> Result<(Scenario, String)> {
+        let name = self.name();
+        if name.len() > LONGEST_NAME {
+            bail!(
+                "the result would have a name of {} bytes, and files may have {LONGEST_NAME}: write the changes into a \
+                 copy of {}",
+                name.len(),
+                self.file.display()
+            );
+        }
         let (mut scenario, mut text) = Scenario::read(self.file)?;
         let file = self.file.display();
         if scenario.tunnel.is_some() {
@@ -148,6 +160,13 @@ mod tests {
         assert_eq!(Scenario::parse(&text, Path::new("x")).unwrap().host.cpus, 8);
         assert_eq!(scenario.measure.seconds, 8.0, "a table that the file does not have");
         assert_eq!(name, "few+vm.count=3+host.cpus=8+title=_a_b_+measure.seconds=8");
+    }
+
+    #[test]
+    fn a_result_has_a_name_that_files_can_have() {
+        let long = format!("title=\"{}\"", "x".repeat(300));
+        let why = format!("{:#}", read(&[&long]).unwrap_err());
+        assert!(why.starts_with("the result would have a name of 312 bytes"), "{why}");
     }
 
     #[test]
