@@ -2,8 +2,8 @@
 /*
  * cpu.max: a group may run for `quota` ns in each `period`. What it overruns, as slices end
  * at ticks, it has less of in the next period, so that it gets what it is due in the mean, and no
- * more. What it does not use is lost, but for cpu.max.burst. What it owes beyond OVB_QUOTA_DEBT is
- * forgiven: a crowd that runs once each may use its quota hundreds of times over.
+ * more. What it does not use is lost, but for cpu.max.burst. A crowd that runs once each may use
+ * its quota hundreds of times over: what is owed after OVB_QUOTA_LONGEST is forgiven.
  *
  * Example: "50000 100000". The group runs on two CPUs; after 26 ms 52 ms are used. 2 ms are owed,
  * and the next period has 48.
@@ -22,24 +22,16 @@ struct ovb_quota {
 	ovb_s64 left;
 	/* When the next period begins, ns. */
 	ovb_u64 next;
+	/* Since when it is throttled, ns; 0 if it is not. */
+	ovb_u64 since;
 };
 
 /* Periods that a refill makes up for; after longer ones it begins anew. */
 #define OVB_QUOTA_PERIODS 64u
 
-/* A group waits for no longer than this, ns, and a period, until it has paid: the kernel's watchdog
- * ends a scheduler under which a task waits for 30 s. */
-#define OVB_QUOTA_DEBT 10000000000ull
-
-/* Forgives what would take longer than OVB_QUOTA_DEBT to pay. */
-static inline ovb_s64 ovb_quota_owed(const struct ovb_quota *q, ovb_s64 left)
-{
-	ovb_u64 periods = OVB_QUOTA_DEBT / q->period;
-
-	if (left >= 0 || (ovb_u64)-left / q->quota <= periods)
-		return left;
-	return -(ovb_s64)(q->quota * periods);
-}
+/* A group is throttled for no longer than this, ns, and a period: the kernel's watchdog ends a
+ * scheduler under which a task waits for 30 s. */
+#define OVB_QUOTA_LONGEST 10000000000ull
 
 /* Adds what the periods bring that have begun until `now`. Nonzero if one has. */
 static inline int ovb_quota_refill(struct ovb_quota *q, ovb_u64 now)
@@ -55,7 +47,9 @@ static inline int ovb_quota_refill(struct ovb_quota *q, ovb_u64 now)
 	}
 	if ((ovb_s64)(now - q->next) >= 0)
 		q->next = now + q->period;
-	q->left = left > most ? most : ovb_quota_owed(q, left);
+	if (left <= 0 && q->since && (ovb_s64)(now - q->since) >= (ovb_s64)OVB_QUOTA_LONGEST)
+		left = (ovb_s64)q->quota;
+	q->left = left > most ? most : left;
 	return 1;
 }
 

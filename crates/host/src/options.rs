@@ -71,6 +71,8 @@ impl Options {
             (self.help_stats, "--help-stats"),
             (self.json, "--json"),
             (self.hold, "--hold"),
+            (self.stretch != 1.0, "--stretch"),
+            (self.exit_dump_len != 0, "--exit-dump-len"),
         ];
         given.into_iter().find_map(|(given, option)| given.then_some(option))
     }

@@ -3,7 +3,7 @@
 
 use crate::ffi;
 
-pub use ffi::{OVB_QUOTA_DEBT, OVB_QUOTA_PERIODS, ovb_quota as Quota};
+pub use ffi::{OVB_QUOTA_LONGEST, OVB_QUOTA_PERIODS, ovb_quota as Quota};
 
 impl Quota {
     /// Adds what the periods bring that have begun until `now`; whether one has.

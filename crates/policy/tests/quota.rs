@@ -11,7 +11,7 @@ const MS: u64 = 1_000_000;
 
 /// A group as the scheduler begins it: one period's time, and the next period after it.
 fn begun(quota: u64, period: u64, burst: u64, now: u64) -> Quota {
-    Quota { quota, period, burst, left: quota as i64, next: now.wrapping_add(period) }
+    Quota { quota, period, burst, left: quota as i64, next: now.wrapping_add(period), since: 0 }
 }
 
 /// Quotas of a hundredth of a CPU to many CPUs, bursts of at most a quota, as the kernel has them.
@@ -83,7 +83,7 @@ proptest! {
     }
 
     #[test]
-    fn debts_are_carried(mut q in quota(), debt in 0u64..10, part in 0u64..100) {
+    fn debts_are_carried(mut q in quota(), debt in 0u64..60, part in 0u64..100) {
         let owed = debt * q.quota + q.quota / 100 * part;
         q.left = -(owed as i64);
         let mut now = q.next;
@@ -96,20 +96,29 @@ proptest! {
         prop_assert_eq!(q.left, (q.quota - q.quota / 100 * part) as i64);
     }
 
-    /// Whatever a group owes, it has paid after OVB_QUOTA_DEBT and a period; and what takes less than that to pay is carried.
+    /// Whatever a group owes, and whatever of it still runs, it may run again OVB_QUOTA_LONGEST and a period after it was
+    /// throttled; no sooner than it has paid, unless that is later.
     #[test]
-    fn debts_have_an_end(mut q in quota(), owed in 0i64..1 << 60) {
-        q.left = -owed;
-        let began = q.next;
-        let mut periods = 0;
+    fn nobody_is_throttled_for_ever(
+        mut q in quota(),
+        owed in 0i64..1 << 60,
+        still in prop::collection::vec(0i64..1 << 30, 10_001),
+    ) {
+        (q.left, q.since) = (-owed, q.next.wrapping_sub(q.period).max(1));
+        let mut still = still.into_iter();
+        let mut all = owed as u64;
         while q.left <= 0 {
             prop_assert!(q.refill(q.next));
-            periods += 1;
+            if q.left <= 0 {
+                let more = still.next().unwrap();
+                q.left -= more;
+                all += more as u64;
+            }
         }
-        let took = q.next.wrapping_sub(began);
-        prop_assert!(took <= OVB_QUOTA_DEBT + 2 * q.period, "{took} ns until it has paid");
-        if took < OVB_QUOTA_DEBT {
-            prop_assert_eq!(periods, owed as u64 / q.quota + 1);
+        let took = q.next.wrapping_sub(q.period).wrapping_sub(q.since);
+        prop_assert!(took <= OVB_QUOTA_LONGEST + q.period, "throttled for {took} ns");
+        if took < OVB_QUOTA_LONGEST {
+            prop_assert_eq!(took / q.period, all / q.quota + 1, "{} ns owed", all);
         }
     }
 
@@ -160,7 +169,7 @@ proptest! {
 
     #[test]
     fn no_quota_is_none(period in 1u64..1 << 40, left: i64, now: u64, next: u64) {
-        let mut q = Quota { quota: 0, period, burst: 0, left, next };
+        let mut q = Quota { quota: 0, period, burst: 0, left, next, since: 0 };
         let before = q;
         prop_assert!(!q.refill(now));
         prop_assert_eq!(q, before);

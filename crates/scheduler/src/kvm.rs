@@ -114,7 +114,13 @@ impl Vendors {
     }
 
     fn of(sys: &Path) -> Vendors {
-        Vendors(["kvm_intel", "kvm_amd"].map(|module| sys.join("module").join(module).exists()))
+        // While it is coming, its parameters are what was asked for, and not what the hardware can.
+        let lives = |module: &str| {
+            let module = sys.join("module").join(module);
+            fs::read_to_string(module.join("initstate"))
+                .map_or(module.exists(), |state| state.trim() == "live")
+        };
+        Vendors(["kvm_intel", "kvm_amd"].map(lives))
     }
 }
 
@@ -126,7 +132,11 @@ mod tests {
     fn a_vendors_module_that_comes_later_is_seen() {
         let sys = std::env::temp_dir().join(format!("overbook-vendors-{}", std::process::id()));
         let before = Vendors::of(&sys);
-        fs::create_dir_all(sys.join("module/kvm_intel")).unwrap();
+        let state = sys.join("module/kvm_intel/initstate");
+        fs::create_dir_all(state.parent().unwrap()).unwrap();
+        fs::write(&state, "coming\n").unwrap();
+        assert_eq!(before, Vendors::of(&sys));
+        fs::write(&state, "live\n").unwrap();
         assert_ne!(before, Vendors::of(&sys));
         fs::remove_dir_all(&sys).unwrap();
     }

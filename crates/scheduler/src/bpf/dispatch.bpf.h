@@ -301,8 +301,14 @@ __noinline int run_overdue(u64 dsq, u64 now)
 #define IDLE_LAST 20000000000
 
 /* The queues that a CPU looks into by turns: of its pools, the first of which stands for its own
- * queue, as no pool has that place; of its LLC; and SCHED_IDLE. */
-enum { OVERDUE_CPU, OVERDUE_LLC = OVB_MAX_POOLS, OVERDUE_IDLE, OVERDUE_QUEUES };
+ * queue, as no pool has that place; of its LLC; and SCHED_IDLE ones of both. */
+enum {
+	OVERDUE_CPU,
+	OVERDUE_LLC = OVB_MAX_POOLS,
+	OVERDUE_IDLE_CPU,
+	OVERDUE_IDLE_LLC,
+	OVERDUE_QUEUES
+};
 
 static bool run_overdue_of(u32 nth, s32 cpu, u32 llc, const struct cpu_ctx *cpuc, u64 now)
 {
@@ -310,9 +316,10 @@ static bool run_overdue_of(u32 nth, s32 cpu, u32 llc, const struct cpu_ctx *cpuc
 		return run_overdue(cpu_dsq(cpu), now);
 	if (nth == OVERDUE_LLC)
 		return run_overdue(llc_dsq(llc), now);
-	if (nth == OVERDUE_IDLE)
-		return run_sched_idle(cpu_dsq(cpu), IDLE_LAST) ||
-		       run_sched_idle(llc_dsq(llc), IDLE_LAST);
+	if (nth == OVERDUE_IDLE_CPU)
+		return run_sched_idle(cpu_dsq(cpu), IDLE_LAST);
+	if (nth == OVERDUE_IDLE_LLC)
+		return run_sched_idle(llc_dsq(llc), IDLE_LAST);
 	return cpuc->pools >> nth & 1 && run_overdue(pool_dsq(nth), now);
 }
 

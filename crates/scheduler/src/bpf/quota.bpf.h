@@ -4,7 +4,7 @@
  * throttled: its tasks are parked in a queue from which no CPU takes any, until a timer finds that
  * a new period has begun. Who runs is parked when it leaves its CPU, at the next tick; who is
  * queued runs once more before. Groups are not throttled for so long that the kernel's watchdog
- * would end the scheduler (OVB_QUOTA_DEBT).
+ * would end the scheduler (OVB_QUOTA_LONGEST).
  */
 #ifndef OVERBOOK_QUOTA_BPF_H
 #define OVERBOOK_QUOTA_BPF_H
@@ -57,6 +57,7 @@ static void throttle(struct node_ctx *node, u32 place, u32 parked)
 	if (node->throttled == parked)
 		return;
 	node->throttled = parked;
+	node->quota.since = parked ? scx_bpf_now() : 0;
 	recount_above(place);
 }
 

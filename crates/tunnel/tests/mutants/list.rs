@@ -103,7 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "debts that are forgiven",
         "quota.h",
-        "\tq->left = left > most ? most : ovb_quota_owed(q, left);",
+        "\tq->left = left > most ? most : left;",
         "\tq->left = most;",
     ),
     mutant(
