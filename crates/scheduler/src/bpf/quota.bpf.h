@@ -120,11 +120,16 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 }
 
 /* Start a due period of a group. Returns 1 if that lifts the throttle. */
-static int refill_one(struct node_ctx *node, u32 place, u64 now)
+__noinline int refill_one(u32 place, u64 now)
 {
-	struct ovb_quota copy = node->quota;
-	s64 left = copy.left;
+	struct node_ctx *node = node_at(place);
+	struct ovb_quota copy;
+	s64 left;
 
+	if (!node)
+		return 0;
+	copy = node->quota;
+	left = copy.left;
 	if (ovb_quota_refill(&copy, now)) {
 		node->quota.next = copy.next;
 		__sync_fetch_and_add(&node->quota.left, copy.left - left);
@@ -144,16 +149,10 @@ static int refill_all(u64 now)
 		u64 bits = limited_nodes[bounded(i, OVB_MAX_NODES / 64)];
 
 		bpf_for (j, 0, 64) {
-			struct node_ctx *node;
-			u32 place;
-
 			if (!bits)
 				break;
-			place = i * 64 + (u32)__builtin_ctzll(bits);
-			node = node_at(place);
+			freed |= refill_one(i * 64 + (u32)__builtin_ctzll(bits), now);
 			bits &= bits - 1;
-			if (node)
-				freed |= refill_one(node, place, now);
 		}
 	}
 	return freed;
