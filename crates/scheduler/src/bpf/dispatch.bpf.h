@@ -230,10 +230,17 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	return true;
 }
 
-/* Whether a queued task has waited for so long. */
-static bool has_waited(const struct task_ctx *taskc, u64 now, u64 ns)
+/* Whoever has waited for so long, ns, goes at the next dispatch: the kernel's watchdog, whose
+ * patience is 30 s, is about to end the scheduler. */
+#define URGENT 20000000000
+
+/* Somebody goes who has waited for so long, ns: others may be as urgent, at either end. */
+static void found_overdue(u64 waited)
 {
-	return wait_of(taskc, now) >= ns;
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+
+	if (cpuc && waited >= URGENT)
+		cpuc->urgent = 2;
 }
 
 /* Runs the first SCHED_IDLE task of a queue if it has waited for so long that others must wait now;
@@ -247,58 +254,68 @@ static bool run_sched_idle(u64 dsq, u64 patience_ns)
 		return false;
 	taskc = task_ctx(first);
 	if (patience_ns) {
-		if (!taskc || !has_waited(taskc, scx_bpf_now(), patience_ns))
+		u64 now = scx_bpf_now();
+
+		if (!taskc || wait_of(taskc, now) < patience_ns)
 			return false;
+		found_overdue(wait_of(taskc, now));
 		count(OVB_COUNT_IDLE_OVERDUE);
 	}
 	return scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0);
 }
 
-/* How long a task may wait. */
-static u64 patience_of(const struct task_ctx *taskc)
+/* How much longer than it may a queued task has waited that may run on a CPU; 0: nothing. */
+static u64 overdue_by(struct task_struct *p, s32 cpu, u64 now)
 {
-	return some_classes ? ovb_class_patience(patience_ns, class_of(taskc->vm)) : patience_ns;
+	struct task_ctx *taskc = task_ctx(p);
+	u64 patience, waited;
+
+	if (!taskc)
+		return 0;
+	patience =
+		some_classes ? ovb_class_patience(patience_ns, class_of(taskc->vm)) : patience_ns;
+	waited = wait_of(taskc, now);
+	if (waited <= patience || (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
+		return 0;
+	return waited - patience;
 }
 
-/* So many of the last tasks of a queue are looked at for one that has waited for too long. */
-#define OVERDUE_SCAN 32
-
-/*
- * Runs a task that has waited for too long. With shares by weight, one of the least weight
- * beside very many others waits for long, maybe in a section that others wait for, and the kernel's
- * watchdog ends a scheduler under which anything waits for 30 s. Who is overtaken all the time is
- * among the last of its queue.
- */
-__noinline int run_overdue(u64 dsq, u64 now)
+/* Runs the one among the first tasks of a queue, so many, that has waited for too long by most;
+ * with SCX_DSQ_ITER_REV among the last. */
+__noinline int run_overdue(u64 dsq, u32 scan, u64 flags, u64 now)
 {
 	s32 cpu = bpf_get_smp_processor_id();
 	struct task_struct *p;
+	u64 most = 0;
 	u32 i = 0;
 
-	bpf_for_each (scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
+	bpf_for_each (scx_dsq, p, dsq, flags) {
+		u64 by = overdue_by(p, cpu, now);
+
+		if (by > most)
+			most = by;
+		if (++i >= scan)
+			break;
+	}
+	if (!most)
+		return false;
+	i = 0;
+	bpf_for_each (scx_dsq, p, dsq, flags) {
 		struct task_ctx *taskc = task_ctx(p);
 
-		if (++i > OVERDUE_SCAN)
+		if (taskc && overdue_by(p, cpu, now) >= most) {
+			found_overdue(wait_of(taskc, now));
+			if (!move_here(BPF_FOR_EACH_ITER, p, slice_of(taskc->vm)))
+				break;
+			taskc->out_of_turn = true;
+			count(OVB_COUNT_OVERDUE);
+			return true;
+		}
+		if (++i >= scan)
 			break;
-		if (!taskc || !has_waited(taskc, now, patience_of(taskc)) ||
-		    (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
-			continue;
-		if (!move_here(BPF_FOR_EACH_ITER, p, slice_of(taskc->vm)))
-			break;
-		taskc->out_of_turn = true;
-		count(OVB_COUNT_OVERDUE);
-		return true;
 	}
 	return false;
 }
-
-/* A CPU looks for who has waited for too long so often, ns, and not at every dispatch. In the 20 s
- * between the default patience and the watchdog each CPU runs 200 of them. */
-#define LOOK_EVERY 100000000
-
-/* Of many SCHED_IDLE tasks one has always waited for too long: they come after all others, unless
- * the kernel's watchdog, whose patience is 30 s, is about to lose it, ns. */
-#define IDLE_LAST 20000000000
 
 /* The queues that a CPU looks into by turns: of its pools, the first of which stands for its own
  * queue, as no pool has that place; of its LLC; and SCHED_IDLE ones of both. */
@@ -310,35 +327,57 @@ enum {
 	OVERDUE_QUEUES
 };
 
-static bool run_overdue_of(u32 nth, s32 cpu, u32 llc, const struct cpu_ctx *cpuc, u64 now)
+static bool run_overdue_of(u32 nth, s32 cpu, u32 llc, const struct cpu_ctx *cpuc, u32 scan, u64 now)
 {
+	u64 flags = cpuc->looks & 1 ? SCX_DSQ_ITER_REV : 0;
+
 	if (nth == OVERDUE_CPU)
-		return run_overdue(cpu_dsq(cpu), now);
+		return run_overdue(cpu_dsq(cpu), scan, flags, now);
 	if (nth == OVERDUE_LLC)
-		return run_overdue(llc_dsq(llc), now);
+		return run_overdue(llc_dsq(llc), scan, flags, now);
 	if (nth == OVERDUE_IDLE_CPU)
-		return run_sched_idle(cpu_dsq(cpu), IDLE_LAST);
+		return run_sched_idle(cpu_dsq(cpu), URGENT);
 	if (nth == OVERDUE_IDLE_LLC)
-		return run_sched_idle(llc_dsq(llc), IDLE_LAST);
-	return cpuc->pools >> nth & 1 && run_overdue(pool_dsq(nth), now);
+		return run_sched_idle(llc_dsq(llc), URGENT);
+	return cpuc->pools >> nth & 1 && run_overdue(pool_dsq(nth), scan, flags, now);
 }
 
-/* Where there are very many tasks one has always waited for too long: the look begins behind the
- * queue where the last one was found, and if there is none it ends there. */
+/* A CPU looks for who has waited for too long so often, ns, and not at every dispatch, unless the
+ * one that it found last was urgent. */
+#define LOOK_EVERY 100000000
+
+/* So many tasks are looked at from one end of a queue, as walking it holds the CPU; at one look of
+ * so many, an odd number, more: somebody may be stuck in the middle. */
+#define OVERDUE_SCAN 32
+#define LONG_SCAN    512
+#define LONG_LOOKS   9
+
+/*
+ * With shares by weight, one of the least weight beside very many others waits for long, maybe in a
+ * section that others wait for, and the kernel's watchdog ends a scheduler under which anything
+ * waits for 30 s. Who is overtaken all the time is among the last of its queue. In a crowd, who has
+ * just run is: there who has waited for longest is nearer to the head. So either end has its turn.
+ * Where there are very many tasks one has always waited for too long: the look begins behind the
+ * queue where the last one was found, and if there is none it ends there.
+ */
 static bool look_for_overdue(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 {
 	u64 now = scx_bpf_now();
-	u32 i;
+	u32 i, scan;
 
-	if (now - cpuc->looked_at < LOOK_EVERY)
+	if (!cpuc->urgent && now - cpuc->looked_at < LOOK_EVERY)
 		return false;
+	cpuc->looks++;
+	scan = cpuc->urgent || !(cpuc->looks % LONG_LOOKS) ? LONG_SCAN : OVERDUE_SCAN;
+	if (cpuc->urgent)
+		cpuc->urgent--;
 	cpuc->looked_at = now;
 	bpf_for (i, 0, OVERDUE_QUEUES) {
 		/* In memory, as the verifier would follow every value of a variable. */
 		u32 nth = cpuc->overdue + 1;
 
 		cpuc->overdue = nth < OVERDUE_QUEUES ? nth : 0;
-		if (run_overdue_of(cpuc->overdue, cpu, llc, cpuc, now))
+		if (run_overdue_of(cpuc->overdue, cpu, llc, cpuc, scan, now))
 			return true;
 	}
 	return run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||

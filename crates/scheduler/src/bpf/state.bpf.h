@@ -193,9 +193,12 @@ struct cpu_ctx {
 	 * that it came after. */
 	u64 until;
 	/* When this CPU last looked for whoever has waited for too long, and in which of its queues
-	 * it last found one; and when it looked at other LLCs. */
+	 * it last found one; how often it has looked, and how many looks are urgent; when it
+	 * looked at other LLCs. */
 	u64 looked_at;
 	u32 overdue;
+	u32 looks;
+	u32 urgent;
 	u64 balanced_at;
 	u32 next_llc;
 	/* The CPU whose task can wait best, of those that were looked at, and that task's key. In

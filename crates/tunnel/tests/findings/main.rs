@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 44] = [
+const FINDINGS: [Finding; 45] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -54,6 +54,7 @@ const FINDINGS: [Finding; 44] = [
     ("the home of a VM beside one that is bound", false, waits::home_beside_a_bound_vm),
     ("a crowd with a small quota", false, quotas::a_crowd),
     ("an impatient crowd with a small quota", false, quotas::an_impatient_crowd),
+    ("crowds without patience", false, waits::crowds_without_patience),
     ("changed while it waits", false, waits::changed_while_it_waits),
     ("beside a pool where somebody has always waited for too long", false, waits::beside_a_crowded_pool),
     ("changed from another CPU", false, waits::changed_from_another_cpu),

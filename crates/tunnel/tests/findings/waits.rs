@@ -154,6 +154,26 @@ pub(super) fn beside_a_crowded_pool() -> Option<String> {
     longest_wait(&mut world, "bound", 2 * SECOND)
 }
 
+/// However many lose their patience, nobody waits until the kernel's watchdog ends the scheduler: tasks of the least weight,
+/// and `SCHED_IDLE` ones.
+pub(super) fn crowds_without_patience() -> Option<String> {
+    let spec = |policy| TaskSpec { policy, weight: 1, ..TaskSpec::new("light", Kind::Hog) };
+    [("weight 1", spec(0)), ("SCHED_IDLE", spec(5))].into_iter().find_map(|(name, spec)| {
+        let mut world = World::new(host(2, 1)).unwrap();
+        for i in 0..100 {
+            world.task(TaskSpec { weight: 10_000, ..TaskSpec::new(&format!("hog{i}"), Kind::Hog) });
+        }
+        for _ in 0..600 {
+            world.task(spec.clone());
+        }
+        let report = measured(&mut world, 0, 90 * SECOND);
+        let wait = report.tasks.iter().map(|task| task.longest_wait).max()?;
+        let words = format!("one of 600 of {name} waits for {} s", wait / SECOND);
+        println!("{words} beside hogs");
+        (wait > 28 * SECOND).then_some(words)
+    })
+}
+
 /// Words about a task that waits for longer than `most` ns in eight seconds.
 fn longest_wait(world: &mut World, name: &str, most: u64) -> Option<String> {
     let report = measured(world, 0, 8 * SECOND);
