@@ -10,6 +10,8 @@
 
 #define OVB_WEIGHT_NICE_0 1024u
 #define OVB_WEIGHT_MIN	  1u
+/* SCHED_IDLE in the kernel, and a group with cpu.idle: less than cpu.weight 1, which is 10. */
+#define OVB_WEIGHT_IDLE 3u
 /* cpu.weight 10000. */
 #define OVB_WEIGHT_MAX 102400u
 

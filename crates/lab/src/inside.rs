@@ -4,6 +4,7 @@
 mod cpusets;
 mod governor;
 mod guest;
+mod idle_group;
 mod inner;
 mod kernel;
 mod observe;

@@ -50,6 +50,8 @@ pub struct Scheduler<'a> {
     hotplugs: u64,
     /// Whether there is what the probes on spins are put on.
     counts_spins: bool,
+    /// The kernel has the function that changes a group's `cpu.idle`.
+    hears_idle: bool,
     counting: Option<Counting>,
 }
 
@@ -126,6 +128,8 @@ impl<'a> Scheduler<'a> {
             skel.progs.overbook_cgroup_set_bandwidth.set_autoload(false);
             skel.struct_ops.overbook_ops_mut().cgroup_set_bandwidth = std::ptr::null_mut();
         }
+        let hears_idle = kvm::has_functions(&["sched_group_set_idle"]);
+        skel.progs.group_idle.set_autoload(hears_idle);
         let taken = Taken::detect();
         skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ALWAYS_ENQ_IMMED;
         skel.progs.cpu_taken.set_autoload(taken == Taken::Switch);
@@ -156,6 +160,7 @@ impl<'a> Scheduler<'a> {
             vendors,
             hotplugs,
             counts_spins,
+            hears_idle,
             counting: None,
         })
     }
@@ -224,6 +229,13 @@ impl<'a> Scheduler<'a> {
             log::info!(
                 "tasks that may migrate are taken for those that may not, if this kernel is older than 6.18: {why}"
             );
+        }
+        // Groups are read as they are when it begins.
+        if self.hears_idle {
+            match self.skel.progs.group_idle.attach() {
+                Ok(link) => self.probes.push(link),
+                Err(why) => log::warn!("a cgroup's cpu.idle counts as it is now, and changes do not: {why}"),
+            }
         }
         // Not by scx_utils' macro, which attaches the probes for good: the lab detaches them too.
         let link = urgently(|| self.skel.maps.overbook_ops.attach_struct_ops());

@@ -74,6 +74,7 @@ void *glue_program(const char *name)
 	PROGRAM(spin_begins)
 	PROGRAM(spin_ends)
 	PROGRAM(cpu_taken)
+	PROGRAM(group_idle)
 	PROGRAM(overbook_prefer)
 	PROGRAM(overbook_timers)
 	return (void *)0;

@@ -2,7 +2,7 @@
 /*
  * The tree of cgroups.
  */
-#include "model.h"
+#include "kvm.h"
 #include "libc.h"
 
 struct tun_group *root_group;
@@ -16,11 +16,11 @@ struct tun_group *tun_new_group(u32 cpu, struct tun_group *parent, u32 weight, u
 
 	group->parent = parent;
 	group->weight = weight;
-	group->weights[0] = group->weights[1] = weight;
 	group->cg.level = parent ? parent->cg.level + 1 : 0;
 	group->cg.kn = &group->kn;
 	group->kn.id = id;
-	group->cg.subsys[cpu_cgrp_id] = (void *)group->weights;
+	group->tg.css.cgroup = &group->cg;
+	group->cg.subsys[cpu_cgrp_id] = &group->tg.css;
 	if (!parent)
 		root_group = group;
 	begin_outside();
@@ -39,8 +39,15 @@ void tun_set_group_weight(u32 cpu, struct tun_group *group, u32 weight)
 {
 	tun_set_cpu(cpu);
 	group->weight = weight;
-	group->weights[0] = group->weights[1] = weight;
 	OP(cgroup_set_weight, MAY_UNLOCKED, -1, &group->cg, weight, 0);
+}
+
+/* cpu.idle. */
+void tun_set_group_idle(u32 cpu, struct tun_group *group, bool idle)
+{
+	tun_set_cpu(cpu);
+	group->tg.idle = idle;
+	trace("group_idle", (u64)&group->tg, idle, 0, 0);
 }
 
 /* cpu.max. `quota_us` ~0: none. False if the scheduler does not want to know. */

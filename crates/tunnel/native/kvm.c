@@ -39,7 +39,7 @@ void tun_vcpu_ioctl(struct tun_vm *vm, u32 id, bool inside)
 	glue_load_vcpu(&tasks[id]->t, inside ? glue_new_vcpu(NULL, vm, 0, &apic) : NULL);
 }
 
-static int trace(const char *name, u64 a, u64 b, u64 c, u64 d)
+int trace(const char *name, u64 a, u64 b, u64 c, u64 d)
 {
 	void *program = glue_program(name);
 	u64 args[4] = {a, b, c, d};

@@ -35,4 +35,7 @@ u32 glue_marks(struct task_struct *p);
 /* Programs, NULL where there is none. */
 void *glue_program(const char *name);
 
+/* Runs a program on a tracepoint or function, if the scheduler has it; its answer. */
+int trace(const char *name, u64 a, u64 b, u64 c, u64 d);
+
 #endif

@@ -178,8 +178,7 @@ enum tun_may {
 struct tun_group {
 	struct cgroup cg;
 	struct kernfs_node kn;
-	/* As the scheduler reads them: struct task_group___ovb. */
-	u32 weights[2];
+	struct task_group tg;
 	struct tun_group *parent;
 	u32 weight;
 	void *storage[MAX_STORAGE];

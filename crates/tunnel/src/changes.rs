@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What is changed while a host runs.
 
+use crate::host::IDLE_WEIGHT;
 use crate::model::MASK_WORDS;
 use crate::ops::Op;
 use crate::world::{Change, DEVICE_VECTOR, World, mask_of};
@@ -40,8 +41,15 @@ impl World {
         let change = self.changes[nth].clone();
         match change {
             Change::GroupWeight(group, weight) => {
-                self.groups[group].2 = weight;
+                self.groups[group].2 = f64::from(weight);
                 self.enter(0, Op::GroupWeight(self.groups[group].0, weight));
+            }
+            Change::GroupIdle(group, idle) => {
+                let weight = &mut self.groups[group].2;
+                if idle != (*weight == IDLE_WEIGHT) {
+                    *weight = if idle { IDLE_WEIGHT } else { 100.0 };
+                }
+                self.enter(0, Op::GroupIdle(self.groups[group].0, idle));
             }
             Change::EndGroup(group) => self.enter(0, Op::EndGroup(self.groups[group].0)),
             Change::Bandwidth(group, period, quota) => {

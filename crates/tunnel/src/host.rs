@@ -15,6 +15,9 @@ pub const EXIT_NS: u64 = 2000;
 pub const IPI_NS: u64 = 700;
 
 /// The vector of [`Change::DeviceIrq`].
+/// What `SCHED_IDLE`, or a group's `cpu.idle`, weighs in the kernel, where 100 is nice 0.
+pub(crate) const IDLE_WEIGHT: f64 = 0.3;
+
 pub(crate) const DEVICE_VECTOR: u32 = 0x31;
 
 /// A kernel's version as in `LINUX_KERNEL_VERSION`.
@@ -154,6 +157,8 @@ impl TaskSpec {
 pub enum Change {
     /// `cpu.weight` of a group.
     GroupWeight(usize, u32),
+    /// `cpu.idle` of a group.
+    GroupIdle(usize, bool),
     /// A group goes; no task is in it.
     EndGroup(usize),
     /// `cpu.max` of a group: period and quota in µs; `u64::MAX`: none.

@@ -127,6 +127,7 @@ functions! {
     new_group(u32, usize, u32, u64) -> usize;
     end_group(u32, usize);
     set_group_weight(u32, usize, u32);
+    set_group_idle(u32, usize, bool);
     set_bandwidth(u32, usize, u64, u64) -> bool;
     new_vm(u32) -> usize;
     new_vcpu(usize, u32);
@@ -362,6 +363,12 @@ impl Model {
     pub fn set_group_weight(&self, cpu: u32, group: GroupRef, weight: u32) {
         // SAFETY: as in `pass!`.
         unsafe { (self.functions.set_group_weight)(cpu, group.0, weight) }
+    }
+
+    /// Changes `cpu.idle`.
+    pub fn set_group_idle(&self, cpu: u32, group: GroupRef, idle: bool) {
+        // SAFETY: as in `pass!`.
+        unsafe { (self.functions.set_group_idle)(cpu, group.0, idle) }
     }
 
     /// Changes `cpu.max`; `u64::MAX` µs: none. False if the scheduler does not listen.

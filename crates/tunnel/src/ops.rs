@@ -35,6 +35,7 @@ pub enum Op {
     Weight(u32, u32, u32),
     Group(u32, GroupRef),
     GroupWeight(GroupRef, u32),
+    GroupIdle(GroupRef, bool),
     EndGroup(GroupRef),
     Bandwidth(GroupRef, u64, u64),
     End(u32),
@@ -62,6 +63,7 @@ impl Op {
             Op::Weight(..) => "nice",
             Op::Group(..) => "cgroup",
             Op::GroupWeight(..) => "cpu.weight",
+            Op::GroupIdle(..) => "cpu.idle",
             Op::EndGroup(_) => "rmdir",
             Op::Bandwidth(..) => "cpu.max",
             Op::End(_) => "exit",
@@ -93,6 +95,7 @@ impl Op {
             Op::Group(task, group) => model.move_group(cpu, *task, *group),
             Op::EndGroup(group) => model.end_group(cpu, *group),
             Op::GroupWeight(group, weight) => model.set_group_weight(cpu, *group, *weight),
+            Op::GroupIdle(group, idle) => model.set_group_idle(cpu, *group, *idle),
             Op::Bandwidth(group, period, quota) => {
                 model.set_bandwidth(cpu, *group, *period, *quota);
             }

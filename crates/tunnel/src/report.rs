@@ -3,6 +3,7 @@
 
 use crate::check::Findings;
 use crate::fluid::Node;
+use crate::host::IDLE_WEIGHT;
 use crate::model::Cost;
 use crate::world::{Kind, World};
 
@@ -70,7 +71,7 @@ fn entitlements(world: &World) -> Vec<Option<f64>> {
     let mut nodes: Vec<Node> = world
         .groups
         .iter()
-        .map(|(_, parent, weight, limit)| Node { limit: *limit, ..Node::group(*parent, f64::from(*weight)) })
+        .map(|(_, parent, weight, limit)| Node { limit: *limit, ..Node::group(*parent, *weight) })
         .collect();
     let window = world.window() as f64;
     let mut of_task = Vec::new();
@@ -83,7 +84,7 @@ fn entitlements(world: &World) -> Vec<Option<f64>> {
         };
         let ran = (task.ran - task.ran_before) as f64 / window;
         // Who sleeps gets what it took: it wanted no more, or its wait is checked elsewhere.
-        let weight = if task.spec.policy == 5 { 0.3 } else { f64::from(task.spec.weight) };
+        let weight = if task.spec.policy == 5 { IDLE_WEIGHT } else { f64::from(task.spec.weight) };
         let mut node = Node::task(task.spec.group.unwrap_or(0), weight, if always { 1.0 } else { ran });
         node.cpus = task.spec.cpus.clone();
         if matches!(task.spec.kind, Kind::RealTime(..)) {

@@ -104,7 +104,7 @@ pub struct World {
     pub(crate) tasks: Vec<Task>,
     pub(crate) vms: Vec<Vm>,
     pub(crate) vm_refs: Vec<VmRef>,
-    pub(crate) groups: Vec<(GroupRef, Option<usize>, u32, f64)>,
+    pub(crate) groups: Vec<(GroupRef, Option<usize>, f64, f64)>,
     pub(crate) changes: Vec<Change>,
     /// What was found wrong so far.
     pub findings: Findings,
@@ -217,7 +217,7 @@ impl World {
         };
         let guest = world.host.set.iter().any(|(name, value)| name == "may_prefer" && *value != 0);
         let root = world.model.new_group(0, None, 100, 1);
-        world.groups.push((root, None, 100, f64::INFINITY));
+        world.groups.push((root, None, 100.0, f64::INFINITY));
         world.model.refuse_timers(world.host.no_timers);
         if world.model.start() != 0 {
             bail!("the scheduler refuses to start on {} CPUs", world.host.cpus);
@@ -252,7 +252,7 @@ impl World {
     pub fn group(&mut self, parent: usize, weight: u32) -> usize {
         let id = self.groups.len() as u64 + 1;
         let made = self.model.new_group(0, Some(self.groups[parent].0), weight, id);
-        self.groups.push((made, Some(parent), weight, f64::INFINITY));
+        self.groups.push((made, Some(parent), f64::from(weight), f64::INFINITY));
         self.groups.len() - 1
     }
 

@@ -2,6 +2,7 @@
 //! The soak: VMs come and go while the host scheduler is changed, killed, loaded again, their `cpu.max` changes, and CPUs go
 //! away. Every VM must get on at any time, and the kernel must have no complaint.
 
+use super::idle_group::IdleGroup;
 use super::kernel::{complaints, restarts, serves_statistics, set_online};
 use super::program::overbook;
 use crate::machine::describe::scheduler_state;
@@ -107,11 +108,14 @@ pub fn run(soak: &Soak, seed: u64, clock: &Clock, say: &mut dyn FnMut(Event) -> 
         last_cpu: soak.cpus - 1,
         scheduler: None,
     };
+    let idle_group = IdleGroup::create()?;
     // The first load finds the kernel's configuration nowhere, as in a container.
     fs::rename("/boot", "/hidden").context("the kernel's configuration cannot be hidden")?;
     let loaded = state.load();
     fs::rename("/hidden", "/boot")?;
     loaded?;
+    idle_group.check()?;
+    drop(idle_group);
     guests_leave_it_alone()?;
     let every = (soak.rounds / (soak.reloads + 1)).max(1);
     let mut reloads = 0;

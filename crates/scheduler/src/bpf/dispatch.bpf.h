@@ -317,6 +317,61 @@ __noinline int run_overdue(u64 dsq, u32 scan, u64 flags, u64 now)
 	return false;
 }
 
+/* A group weighs more than it did, and what waits of it stands behind slices that were booked by
+ * the little that it weighed. It stands now where somebody of its weight may at the latest, and
+ * what it owes beyond that is forgotten. */
+__noinline int bring_forward(u64 dsq, u32 pool, u32 scan)
+{
+	u64 level = level_of(bpf_get_smp_processor_id());
+	struct task_struct *p;
+	u32 i = 0;
+
+	bpf_for_each (scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
+		struct task_ctx *taskc = task_ctx(p);
+		struct node_ctx *node = taskc ? node_at(taskc->tenant) : NULL;
+		u64 latest;
+
+		if (++i > scan)
+			break;
+		if (!node)
+			continue;
+		reweigh(taskc->tenant);
+		latest = ovb_latest(level, aged_slice(&node->time), node->nr_members);
+		if (ovb_vtime_before(latest, node->time.vtime + pool_at(taskc->pool)->offset)) {
+			node->time.vtime = latest - pool_at(taskc->pool)->offset;
+			node->time.deadline = node->time.vtime;
+		}
+		latest -= pool_at(pool)->offset;
+		if (!ovb_vtime_before(latest, taskc->key))
+			continue;
+		taskc->key = taskc->ceiling = latest;
+		taskc->keyed_for = node->time.deadline;
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, latest);
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
+	}
+	return 0;
+}
+
+/* So many of the last tasks of a queue are looked at for who waits too far behind. */
+#define RAISED_SCAN 1024
+
+/* Brings tasks forward in all queues that a CPU takes tasks from, once their groups weigh more. */
+__noinline int look_for_raised(s32 cpu, u32 llc)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	u32 i;
+
+	if (!cpuc || cpuc->raised == raised)
+		return 0;
+	cpuc->raised = raised;
+	bring_forward(cpu_dsq(cpu), cpu_pool(cpu), RAISED_SCAN);
+	bring_forward(llc_dsq(llc), 0, RAISED_SCAN);
+	bpf_for (i, 1, OVB_MAX_POOLS)
+		if (cpuc->pools >> i & 1)
+			bring_forward(pool_dsq(i), i, RAISED_SCAN);
+	return 0;
+}
+
 /* The queues that a CPU looks into by turns: of its pools, the first of which stands for its own
  * queue, as no pool has that place; of its LLC; and SCHED_IDLE ones of both. */
 enum {
@@ -372,6 +427,7 @@ static bool look_for_overdue(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	if (cpuc->urgent)
 		cpuc->urgent--;
 	cpuc->looked_at = now;
+	look_for_raised(cpu, llc);
 	bpf_for (i, 0, OVERDUE_QUEUES) {
 		/* In memory, as the verifier would follow every value of a variable. */
 		u32 nth = cpuc->overdue + 1;

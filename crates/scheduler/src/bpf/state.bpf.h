@@ -196,6 +196,8 @@ struct cpu_ctx {
 	 * it last found one; how often it has looked, and how many looks are urgent; when it
 	 * looked at other LLCs. */
 	u64 looked_at;
+	/* How often groups' weights had been raised when this CPU last looked after its queues. */
+	u32 raised;
 	u32 overdue;
 	u32 looks;
 	u32 urgent;

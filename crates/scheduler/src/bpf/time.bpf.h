@@ -227,9 +227,6 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 	return 0;
 }
 
-/* Weight of SCHED_IDLE, of 1024. */
-#define SCHED_IDLE_WEIGHT 3
-
 /* Learns a task's weight and class. */
 static void learn_weight(struct task_struct *p, struct task_ctx *taskc)
 {
@@ -239,7 +236,7 @@ static void learn_weight(struct task_struct *p, struct task_ctx *taskc)
 	if (taskc->sched_idle && !sched_idle)
 		taskc->fresh = true;
 	taskc->sched_idle = sched_idle;
-	taskc->weight = sched_idle ? SCHED_IDLE_WEIGHT : ovb_weight_from_cgroup(p->scx.weight);
+	taskc->weight = sched_idle ? OVB_WEIGHT_IDLE : ovb_weight_from_cgroup(p->scx.weight);
 	taskc->own.rate = ovb_rate_of(taskc->weight);
 	if (taskc->counted)
 		count_in(taskc, taskc->counted_in, taskc->weight);

@@ -56,6 +56,9 @@ struct {
 	__type(value, u32);
 } places_of_groups SEC(".maps");
 
+/* How often a group's weight has been raised. */
+u32 raised;
+
 /* Zeroes, too many for the stack. */
 struct node_ctx blank_node;
 

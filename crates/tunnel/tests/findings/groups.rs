@@ -87,3 +87,23 @@ pub(super) fn a_vm_that_joins_another() -> Option<String> {
     let (had, _) = of(&measured(&mut world, SECOND, 4 * SECOND), "hog");
     ((had - 4.0 / 3.0).abs() > 0.05).then(|| format!("a group beside them has {had:.2} CPUs of 1.33"))
 }
+
+/// A group with `cpu.idle` (`CPUWeight=idle` of systemd) weighs next to nothing; and 100 when that ends, but keeps its weight
+/// if it had none.
+pub(super) fn idle_groups() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let (idle, other) = (world.group(0, 400), world.group(0, 400));
+    hogs(&mut world, 4, "idle", None, Some(idle));
+    hogs(&mut world, 4, "other", None, Some(other));
+    for (at, group, is) in [(1, other, false), (1, idle, true), (2000, idle, false)] {
+        world.at(at * MS, Change::GroupIdle(group, is));
+    }
+    let (first, due) = of(&measured(&mut world, 100 * MS, 1900 * MS), "idle");
+    let (second, fair) = of(&measured(&mut world, 2100 * MS, 4 * SECOND), "idle");
+    println!(
+        "a group with cpu.idle has {first:.3} CPUs, due are {due:.3}; then {second:.2}, due are {fair:.2}"
+    );
+    (first > 0.05 || (second - 0.8).abs() > 0.04).then(|| {
+        format!("a group with cpu.idle has {first:.3} CPUs, and then {second:.2} where 0.80 are due")
+    })
+}

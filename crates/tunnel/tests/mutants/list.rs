@@ -39,7 +39,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "SCHED_IDLE weighs as all",
         file: "time.bpf.h",
-        find: "sched_idle ? SCHED_IDLE_WEIGHT : ",
+        find: "sched_idle ? OVB_WEIGHT_IDLE : ",
         put: "",
         missed: Some("no trial has SCHED_IDLE tasks in a group with others"),
     },
