@@ -153,6 +153,8 @@ pub enum Cgroups {
     Flat,
     /// A group per VM.
     PerVm,
+    /// A group per VM, and in it `a` and `b` with every second vCPU each, and one for the rest.
+    Nested,
     /// As libvirt does: a group per VM, and in it one per vCPU and one for the rest.
     PerVcpu,
 }

@@ -48,7 +48,7 @@ pub struct ScenarioInfo {
     pub overcommit: f64,
     /// Where vCPUs may run, in words: `free`, `pinned 1:1`, or pools of so many CPUs.
     pub placement: String,
-    /// `flat`, `per-vm`, `per-vcpu (libvirt)`.
+    /// `flat`, `per-vm`, `nested`, `per-vcpu (libvirt)`.
     pub cgroups: String,
     /// Factor by which slices, windows and guest sections were stretched together.
     pub dilation: f64,

@@ -55,7 +55,7 @@ pub fn measure(size: &Size, object: Vec<u8>) -> Result<(Vec<Cost>, Vec<SharedLin
         let group = Some(world.group(0, 100));
         world.vm(VmSpec {
             group,
-            group_per_vcpu: true,
+            groups_below: size.vcpus,
             ..VmSpec::new(&format!("vm{vm}"), size.vcpus, pattern)
         });
     }

@@ -87,7 +87,7 @@ fn vm(dice: &mut Dice, nth: u32, cpus: u32, groups: u32) -> VmSpec {
     let mut spec = VmSpec::new(&format!("vm{nth}"), vcpus, pattern);
     spec.cpus = dice.some_cpus(cpus);
     spec.group = (groups > 0 && dice.one_in(2)).then(|| dice.below(groups + 1) as usize);
-    spec.group_per_vcpu = spec.group.is_some() && dice.one_in(2);
+    spec.groups_below = if spec.group.is_some() && dice.one_in(2) { vcpus } else { 0 };
     spec.pv_eoi = dice.one_in(3);
     spec.pv_yield = dice.one_in(3);
     spec

@@ -66,8 +66,8 @@ pub struct VmSpec {
     pub cpus: Option<Vec<u32>>,
     /// Group of the vCPUs, by its number; none: the root.
     pub group: Option<usize>,
-    /// Each vCPU has a group of its own below that.
-    pub group_per_vcpu: bool,
+    /// So many groups are below that, which have the vCPUs by turns; 0: none, the vCPUs are in the group itself.
+    pub groups_below: u32,
     /// Ends of interrupts are written to memory, and KVM learns nothing (paravirtual EOI).
     pub pv_eoi: bool,
     /// Who waits for an IPI's receiver that is preempted yields to it by name (`KVM_HC_SCHED_YIELD`).
@@ -99,7 +99,7 @@ impl VmSpec {
             jitter_percent: 50,
             cpus: None,
             group: None,
-            group_per_vcpu: false,
+            groups_below: 0,
             pv_eoi: false,
             pv_yield: false,
             tgid: 0,

@@ -372,7 +372,7 @@ impl Builder<'_> {
             (cgroups, Some(slice)) => {
                 let own = self.world.group(above.unwrap_or(slice), vm.weight.unwrap_or(100));
                 // machine-NAME.scope has libvirt/vcpu0, libvirt/vcpu1, …
-                Some(if cgroups == Cgroups::PerVcpu { self.world.group(own, 100) } else { own })
+                Some(if cgroups == Cgroups::PerVm { own } else { self.world.group(own, 100) })
             }
         };
         let places = match &vm.cpus {
@@ -388,7 +388,11 @@ impl Builder<'_> {
             jitter_percent: load.jitter_percent,
             cpus: (!all).then(|| places.clone()),
             group,
-            group_per_vcpu: layout.cgroups == Cgroups::PerVcpu,
+            groups_below: match layout.cgroups {
+                Cgroups::Flat | Cgroups::PerVm => 0,
+                Cgroups::Nested => 2,
+                Cgroups::PerVcpu => vm.vcpus,
+            },
             pv_eoi: vm.pv_eoi,
             ..VmSpec::new(name, vm.vcpus, pattern(vm).with_context(|| format!("VM {name}"))?)
         };

@@ -337,11 +337,15 @@ impl World {
         self.next_pid += 1;
         self.vm_refs.push(self.model.new_vm(spec.vcpus));
         self.vms.push(Vm::new(spec.clone(), tgid));
+        let mut below = Vec::new();
         for id in 0..spec.vcpus as usize {
-            let group = match (spec.group, spec.group_per_vcpu) {
-                (Some(parent), true) => Some(self.group(parent, 100)),
-                (group, _) => group,
-            };
+            let mut group = spec.group;
+            if let (Some(parent), 1..) = (group, spec.groups_below) {
+                if id < spec.groups_below as usize {
+                    below.push(self.group(parent, 100));
+                }
+                group = Some(below[id % below.len()]);
+            }
             let task = TaskSpec {
                 cpus: spec.cpus.clone(),
                 group,

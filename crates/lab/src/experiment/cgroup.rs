@@ -32,6 +32,11 @@ fn write(path: &Path, value: &str) -> Result<()> {
     fs::write(path, value).with_context(|| format!("cannot write {value:?} to {}", path.display()))
 }
 
+/// Name of the group of a vCPU in its VM's.
+fn part(layout: Cgroups, vcpu: usize) -> String {
+    if layout == Cgroups::Nested { ["a", "b"][vcpu % 2].into() } else { format!("vcpu{vcpu}") }
+}
+
 impl Groups {
     /// Makes the groups, with their weights.
     pub fn create(layout: Cgroups, members: &[Member]) -> Result<Groups> {
@@ -48,10 +53,10 @@ impl Groups {
             if let Some(weight) = member.weight {
                 write(&vm.join("cpu.weight"), &weight.to_string())?;
             }
-            if layout == Cgroups::PerVcpu {
+            if layout != Cgroups::PerVm {
                 write(&vm.join("cgroup.subtree_control"), "+cpu")?;
                 let libvirt = vm.join("libvirt");
-                let parts = (0..member.vcpus).map(|i| format!("vcpu{i}")).chain(["emulator".into()]);
+                let parts = (0..member.vcpus as usize).map(|i| part(layout, i)).chain(["emulator".into()]);
                 for part in parts {
                     fs::create_dir_all(libvirt.join(&part))?;
                     write(&libvirt.join(&part).join("cgroup.type"), "threaded")?;
@@ -75,7 +80,7 @@ impl Groups {
         write(&libvirt.join("cgroup.procs"), &pid)?;
         write(&libvirt.join("emulator/cgroup.threads"), &pid)?;
         for (i, tid) in vcpus.iter().enumerate() {
-            write(&libvirt.join(format!("vcpu{i}/cgroup.threads")), &tid.to_string())?;
+            write(&libvirt.join(part(self.layout, i)).join("cgroup.threads"), &tid.to_string())?;
         }
         Ok(())
     }

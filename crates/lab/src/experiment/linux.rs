@@ -69,7 +69,7 @@ impl<'a> Fleet<'a> {
             let most = f64::from(member.vcpus.min(spec.cpus));
             let weight = match scenario.layout.cgroups {
                 Cgroups::Flat => f64::from(member.vcpus),
-                Cgroups::PerVm | Cgroups::PerVcpu => 1.0,
+                Cgroups::PerVm | Cgroups::Nested | Cgroups::PerVcpu => 1.0,
             };
             Claim { weight, most }
         };

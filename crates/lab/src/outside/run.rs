@@ -182,6 +182,7 @@ fn describe(name: String, scenario: &Scenario, text: String) -> ScenarioInfo {
         cgroups: match scenario.layout.cgroups {
             Cgroups::Flat => "flat",
             Cgroups::PerVm => "per-vm",
+            Cgroups::Nested => "nested",
             Cgroups::PerVcpu => "per-vcpu (libvirt)",
         }
         .into(),

@@ -142,8 +142,7 @@ impl Scenario {
         if let Some(weight) = vm.weight {
             range(&["weight"], weight, 1, 10_000)?;
             if self.layout.cgroups == Cgroups::Flat {
-                let what =
-                    "a weight needs a group: set [layout] cgroups to \"per-vm\" or \"per-vcpu\"".into();
+                let what = "a weight needs a group: set [layout] cgroups to another than \"flat\"".into();
                 return mistake(&["weight"], what);
             }
         }

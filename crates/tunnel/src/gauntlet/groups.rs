@@ -63,7 +63,7 @@ pub(super) fn group_per_vcpu(object: Option<Vec<u8>>) -> Result<Report> {
         let group = setup.world.group(0, weight);
         setup.vm(name, 4, Pattern::Compute, |spec| {
             spec.group = Some(group);
-            spec.group_per_vcpu = true;
+            spec.groups_below = 4;
         });
     }
     setup.yield_all(20);

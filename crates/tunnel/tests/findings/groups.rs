@@ -63,7 +63,7 @@ pub(super) fn nested_vms() -> Option<String> {
     world.vm(VmSpec { group: Some(inner), ..VmSpec::new("inner", 4, Pattern::Compute) });
     world.run(100 * MS);
     let outer_vm =
-        VmSpec { group: Some(outer), group_per_vcpu: true, ..VmSpec::new("outer", 4, Pattern::Compute) };
+        VmSpec { group: Some(outer), groups_below: 4, ..VmSpec::new("outer", 4, Pattern::Compute) };
     world.vm(outer_vm);
     let other = Some(world.group(0, 100));
     hogs(&mut world, 4, "hog", None, other);

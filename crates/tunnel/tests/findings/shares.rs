@@ -39,7 +39,7 @@ pub(super) fn a9() -> Option<String> {
     for vm in 0..125 {
         let group = world.group(machine, 100);
         let mut spec = VmSpec::new(&format!("vm{vm}"), 16, Pattern::Compute);
-        (spec.group, spec.group_per_vcpu) = (Some(group), true);
+        (spec.group, spec.groups_below) = (Some(group), 16);
         spec.outside_ns = 50 * MS;
         world.vm(spec);
     }
