@@ -74,6 +74,27 @@ pub struct Options {
 }
 
 impl Options {
+    /// The first of the options given that means nothing in a variant of the lab, where the lab starts and ends it.
+    pub fn unfit_for_variants(&self) -> Option<&'static str> {
+        let given = [
+            (!self.set.is_empty(), "--set"),
+            (self.record.is_some(), "--record"),
+            (self.replay.is_some(), "--replay"),
+            (self.stats.is_some(), "--stats"),
+            (self.monitor.is_some(), "--monitor"),
+            (self.status, "--status"),
+            (self.dry_run, "--dry-run"),
+            (self.replace, "--replace"),
+            (self.clean_up, "--clean-up"),
+            (self.help_stats, "--help-stats"),
+            (self.json, "--json"),
+            (self.steal_from.is_some(), "--steal-from"),
+            (self.hold, "--hold"),
+            (self.stretch != 1.0, "--stretch"),
+        ];
+        given.into_iter().find_map(|(given, option)| given.then_some(option))
+    }
+
     /// What is settled when a scheduler is loaded.
     pub(crate) fn loading(&self) -> Loading {
         Loading { stretch: self.stretch, exit_dump_len: 0, libbpf: self.libbpf.clone() }

@@ -84,6 +84,9 @@ pub struct Bench {
 
 impl Bench {
     pub fn run(&self) -> Result<()> {
+        for file in [&self.json, &self.html].into_iter().flatten() {
+            json::check_writable(file)?;
+        }
         let interrupted = crate::lab::interruption()?;
         let report = bench::run(&self.scenario()?, crate::BUILD, &interrupted, &mut |text| note(text))?;
         // Files first: what was measured outlives an output that is closed.

@@ -19,6 +19,7 @@ use ratatui::widgets::{Paragraph, Row, Table, TableState};
 use ratatui::{DefaultTerminal, Frame};
 use std::io::IsTerminal;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 #[derive(Args)]
@@ -48,6 +49,9 @@ impl SpinGap {
     }
 }
 
+/// How often it looks whether it was told to end, at least.
+const SIGNALS_EVERY: Duration = Duration::from_millis(100);
+
 /// Where snapshots come from.
 enum Source {
     Host(Box<Observer>),
@@ -73,10 +77,12 @@ impl Top {
         if !std::io::stdout().is_terminal() {
             bail!("this is no terminal: `overbook report` prints the same as text or JSON");
         }
+        // Whoever ends it has a terminal that is as it was.
+        let stop = crate::host::stop_at_signals()?;
         let before = source.next()?.context("the recording is empty")?;
         let mut view = View { window: Window::between(&before, &before), last: before, ..View::default() };
         let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
-        let outcome = view.run(&mut terminal, &mut source, interval);
+        let outcome = view.run(&mut terminal, &mut source, interval, &stop);
         ratatui::restore();
         outcome
     }
@@ -125,11 +131,28 @@ impl Order {
 }
 
 impl View {
-    fn run(&mut self, terminal: &mut DefaultTerminal, source: &mut Source, interval: Duration) -> Result<()> {
+    fn run(
+        &mut self,
+        terminal: &mut DefaultTerminal,
+        source: &mut Source,
+        interval: Duration,
+        stop: &AtomicBool,
+    ) -> Result<()> {
         let mut due = Instant::now() + interval.min(Duration::from_millis(300));
         loop {
             terminal.draw(|frame| self.draw(frame))?;
-            while event::poll(due.saturating_duration_since(Instant::now()))? {
+            loop {
+                let left = due.saturating_duration_since(Instant::now());
+                let typed = event::poll(left.min(SIGNALS_EVERY))?;
+                if stop.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                if !typed {
+                    if left.is_zero() {
+                        break;
+                    }
+                    continue;
+                }
                 if let Event::Key(key) = event::read()?
                     && key.kind == KeyEventKind::Press
                     && !self.key(key.code, key.modifiers)

@@ -26,17 +26,21 @@ pub fn read(source: Source) -> Result<Scenario> {
 /// The key of the wrong arguments, and what is wrong with them.
 fn check(variant: &Variant) -> Result<(), (&'static str, String)> {
     if let Some(arguments) = &variant.overbook {
-        let options = Bare::<overbook_host::Options>::options_of(&unsaid(arguments))
-            .map_err(|e| ("overbook", format!("{e:#}")))?;
-        if let Some(option) = options.unfit_for_variants() {
-            return Err(("overbook", format!("{option} is nothing that a variant can have")));
-        }
+        let options = Bare::<overbook_host::Options>::options_of(&unsaid(arguments));
+        let options = options.map_err(|e| ("overbook", format!("{e:#}")))?;
+        fit(options.unfit_for_variants()).map_err(|e| ("overbook", e))?;
     }
     if let Some(arguments) = &variant.guest {
         let options = Bare::<overbook_guest::Options>::options_of(&unsaid(arguments));
-        options.and_then(|o| o.settings.check()).map_err(|e| ("guest", format!("{e:#}")))?;
+        let options = options.map_err(|e| ("guest", format!("{e:#}")))?;
+        options.settings.check().map_err(|e| ("guest", format!("{e:#}")))?;
+        fit(options.unfit_for_variants()).map_err(|e| ("guest", e))?;
     }
     Ok(())
+}
+
+fn fit(unfit: Option<&str>) -> Result<(), String> {
+    unfit.map_or(Ok(()), |option| Err(format!("{option} is nothing that a variant can have")))
 }
 
 /// Arguments without those on how much is said, which are the program's and not the command's.
@@ -72,6 +76,7 @@ mod tests {
             (variant(Some("--slice-us 1"), None), "overbook", "a number from 100 to 100000 belongs here"),
             (variant(Some("--relations full"), None), "overbook", "there are on, off"),
             (variant(Some("--json"), None), "overbook", "--json is nothing that a variant can have"),
+            (variant(None, Some("--status")), "guest", "--status is nothing that a variant can have"),
             (variant(None, Some("--governor none")), "guest", "there are step, proportional"),
         ] {
             let (at, what) = check(&bad).unwrap_err();

@@ -31,6 +31,21 @@ pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
     write().with_context(|| format!("cannot write {}", path.display()))
 }
 
+/// Says before long work that [`write_atomically`] would fail at its end.
+///
+/// # Errors
+/// The folder does not exist or is not writable, or the path is a folder.
+pub fn check_writable(path: &Path) -> Result<()> {
+    let path = &path.canonicalize().unwrap_or_else(|_| path.into());
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let tried = match std::fs::metadata(path) {
+        Ok(there) if there.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
+        Ok(there) if !there.is_file() => Ok(()),
+        _ => tempfile::NamedTempFile::new_in(dir).map(drop).map_err(|e| std::io::Error::from(e.kind())),
+    };
+    tried.with_context(|| format!("cannot write {}", path.display()))
+}
+
 /// Largest file that is taken for text of ours; devices never end.
 const MOST_BYTES: u64 = 64 << 20;
 
@@ -100,6 +115,20 @@ mod tests {
         assert!(error.contains("cannot write") && error.contains("No space left"), "{error}");
         assert!(std::fs::metadata(&path).unwrap().file_type().is_char_device());
         assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_said_before_the_work() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(check_writable(&dir.path().join("new.json")).is_ok());
+        assert!(check_writable(Path::new("/dev/stdout")).is_ok());
+        for (path, why) in
+            [(dir.path().to_path_buf(), "is a directory"), (dir.path().join("no/new.json"), "not found")]
+        {
+            let error = format!("{:#}", check_writable(&path).unwrap_err());
+            assert!(error.contains("cannot write") && error.contains(why), "{error}");
+        }
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
     }
 
     #[test]

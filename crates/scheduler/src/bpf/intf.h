@@ -19,8 +19,9 @@
 #define OVB_MAX_ALL_VCPUS 8192
 /* vCPUs of one VM that are told apart, by vCPU id; a power of two. Others are ordinary members. */
 #define OVB_MAX_VCPUS 256
-/* Groups, and VMs that share one. */
-#define OVB_MAX_NODES 8192
+/* Groups, and VMs that share one: more than libvirt makes for as many VMs and vCPUs, one for each
+ * vCPU and three for each VM. */
+#define OVB_MAX_NODES 16384
 /* Sets of CPUs that tasks are bound to and that have a queue; as many as a word has bits. */
 #define OVB_MAX_POOLS 64
 /* Classes of VMs, up to a power of two. */

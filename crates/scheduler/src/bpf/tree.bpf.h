@@ -46,6 +46,8 @@ struct node_ctx {
 	struct ovb_quota quota;
 };
 
+_Static_assert(OVB_MAX_NODES > OVB_MAX_ALL_VCPUS + 3 * OVB_MAX_VMS, "libvirt makes more groups");
+
 /* Place 0 is nobody's: the root has no rivals, so nothing is counted there. */
 TABLE(ARRAY, nodes, struct node_ctx, OVB_MAX_NODES);
 
