@@ -55,6 +55,8 @@ impl World {
             Change::Bandwidth(group, period, quota) => {
                 self.groups[group].3 =
                     if quota == u64::MAX { f64::INFINITY } else { quota as f64 / period as f64 };
+                // Whom it held back may run from now on.
+                self.tasks.iter_mut().for_each(|task| task.allowed_since = self.now);
                 self.enter(0, Op::Bandwidth(self.groups[group].0, period, quota));
             }
             Change::Affinity(task, cpus) => {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What must hold while a host runs.
 
-use crate::world::World;
+use crate::world::{Task, World};
 use std::collections::BTreeMap;
 
 /// Bounds that a host must keep; `None` is not checked.
@@ -63,6 +63,12 @@ impl Findings {
 }
 
 impl World {
+    /// Whether a group, or one above it, has a `cpu.max`: its tasks may wait though CPUs idle.
+    fn is_limited(&self, group: usize) -> bool {
+        let (_, parent, _, limit) = self.groups[group];
+        limit.is_finite() || parent.is_some_and(|above| self.is_limited(above))
+    }
+
     /// What must hold at any time.
     pub(crate) fn check(&mut self) {
         let bounds = self.host.bounds.clone();
@@ -90,7 +96,9 @@ impl World {
         if idle.is_empty() {
             return;
         }
-        for task in self.tasks.iter().filter(|task| task.alive) {
+        let limited: Vec<bool> = (0..self.groups.len()).map(|group| self.is_limited(group)).collect();
+        let free = |task: &&Task| task.alive && task.spec.group.is_none_or(|group| !limited[group]);
+        for task in self.tasks.iter().filter(free) {
             if task.waits_since.is_none_or(|since| now - since.max(task.allowed_since) <= limit) {
                 continue;
             }

@@ -147,6 +147,17 @@ fn a_picture_shows_every_vm() {
 }
 
 #[test]
+fn who_has_used_its_cpu_max_may_wait_beside_idle_cpus() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("max.toml");
+    let text = "title = \"x\"\n[host]\ncpus = 2\n[tunnel]\n[[group]]\nname = \"g\"\nmax = 0.5\n[[task]]\nname = \"hog\"\n\
+                does = \"hog\"\ncount = 2\ngroup = \"g\"\n";
+    std::fs::write(&file, text).unwrap();
+    let report = scene(&short(0.1, 0.5, &file), 0..0).run();
+    assert!(report.findings.is_empty(), "{:?}", report.findings.lines());
+}
+
+#[test]
 fn a_turn_that_has_not_ended_is_no_fault() {
     // vCPUs that compute keep CPUs to themselves, and the scheduler books a turn when it ends.
     let scenario = short(0.3, 1.0, &folder().join("tunnel/libvirt.toml"));

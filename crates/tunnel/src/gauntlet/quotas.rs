@@ -12,8 +12,7 @@ use anyhow::Result;
 /// Groups run for what their `cpu.max` allows them, nested, VMs and others, and the rest goes to whoever can use it. Of two
 /// siblings, the one that may not run is no rival of the other.
 pub(super) fn quotas(object: Option<Vec<u8>>) -> Result<Report> {
-    let mut setup =
-        Setup::new(object, Host { bounds: Bounds { idle_ns: None, ..shares(0.05) }, ..Host::default() })?;
+    let mut setup = Setup::new(object, Host { bounds: shares(0.05), ..Host::default() })?;
     let (alone, outer, of_vm) =
         (setup.world.group(0, 100), setup.world.group(0, 100), setup.world.group(0, 100));
     let inner = [setup.world.group(outer, 100), setup.world.group(outer, 100)];
@@ -41,8 +40,7 @@ pub(super) fn quotas(object: Option<Vec<u8>>) -> Result<Report> {
 
 /// Who has used a limit up runs on at once when it is raised, and not when a long period ends.
 pub(super) fn changed_quota(object: Option<Vec<u8>>) -> Result<Report> {
-    let mut setup =
-        Setup::new(object, Host { bounds: Bounds { idle_ns: None, ..shares(0.16) }, ..Host::default() })?;
+    let mut setup = Setup::new(object, Host { bounds: shares(0.16), ..Host::default() })?;
     let group = setup.world.group(0, 100);
     setup.hogs("limited", 4, |spec| spec.group = Some(group));
     setup.world.at(MS, Change::Bandwidth(group, 1_000_000, 100_000));
@@ -57,8 +55,7 @@ pub(super) fn changed_quota(object: Option<Vec<u8>>) -> Result<Report> {
 
 /// A limit holds for tasks of groups that are deeper than the scheduler follows.
 pub(super) fn far_quota(object: Option<Vec<u8>>) -> Result<Report> {
-    let mut setup =
-        Setup::new(object, Host { bounds: Bounds { idle_ns: None, ..shares(0.16) }, ..Host::default() })?;
+    let mut setup = Setup::new(object, Host { bounds: shares(0.16), ..Host::default() })?;
     let top = setup.world.group(0, 100);
     let bottom = (0..15).fold(top, |above, _| setup.world.group(above, 100));
     setup.hogs("deep", 4, |spec| spec.group = Some(bottom));
@@ -73,8 +70,7 @@ pub(super) fn far_quota(object: Option<Vec<u8>>) -> Result<Report> {
 
 /// Who is parked when the last limit is lifted runs on.
 pub(super) fn last_quota(object: Option<Vec<u8>>) -> Result<Report> {
-    let mut setup =
-        Setup::new(object, Host { bounds: Bounds { idle_ns: None, ..shares(0.16) }, ..Host::default() })?;
+    let mut setup = Setup::new(object, Host { bounds: shares(0.16), ..Host::default() })?;
     let group = setup.world.group(0, 100);
     setup.hogs("limited", 4, |spec| spec.group = Some(group));
     setup.world.at(MS, Change::Bandwidth(group, 100_000, 20_000));
@@ -89,8 +85,7 @@ pub(super) fn last_quota(object: Option<Vec<u8>>) -> Result<Report> {
 
 /// CPUs that a group of four hogs with a `cpu.max` of half a CPU has if the first timers cannot be had.
 pub(super) fn without_timers(object: Option<Vec<u8>>, refused: u32) -> Result<(Report, f64)> {
-    let host =
-        Host { no_timers: refused, bounds: Bounds { idle_ns: None, ..shares(0.16) }, ..Host::default() };
+    let host = Host { no_timers: refused, bounds: shares(0.16), ..Host::default() };
     let mut setup = Setup::new(object, host)?;
     let group = setup.world.group(0, 100);
     setup.hogs("limited", 4, |spec| spec.group = Some(group));
