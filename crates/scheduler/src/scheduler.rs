@@ -50,7 +50,7 @@ pub struct Scheduler<'a> {
     hotplugs: u64,
     /// Whether there is what the probes on spins are put on.
     counts_spins: bool,
-    /// The kernel has the function that changes a group's `cpu.idle`.
+    /// The kernel has the functions that change a group's `cpu.idle` and `cpu.weight`.
     hears_idle: bool,
     counting: Option<Counting>,
 }
@@ -128,8 +128,9 @@ impl<'a> Scheduler<'a> {
             skel.progs.overbook_cgroup_set_bandwidth.set_autoload(false);
             skel.struct_ops.overbook_ops_mut().cgroup_set_bandwidth = std::ptr::null_mut();
         }
-        let hears_idle = kvm::has_functions(&["sched_group_set_idle"]);
+        let hears_idle = kvm::has_functions(&["sched_group_set_idle", "sched_group_set_shares"]);
         skel.progs.group_idle.set_autoload(hears_idle);
+        skel.progs.group_shares.set_autoload(hears_idle);
         let taken = Taken::detect();
         skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ALWAYS_ENQ_IMMED;
         skel.progs.cpu_taken.set_autoload(taken == Taken::Switch);
@@ -232,8 +233,9 @@ impl<'a> Scheduler<'a> {
         }
         // Groups are read as they are when it begins.
         if self.hears_idle {
-            match self.skel.progs.group_idle.attach() {
-                Ok(link) => self.probes.push(link),
+            let progs = &self.skel.progs;
+            match progs.group_idle.attach().and_then(|idle| Ok([idle, progs.group_shares.attach()?])) {
+                Ok(links) => self.probes.extend(links),
                 Err(why) => log::warn!("a cgroup's cpu.idle counts as it is now, and changes do not: {why}"),
             }
         }

@@ -75,6 +75,7 @@ void *glue_program(const char *name)
 	PROGRAM(spin_ends)
 	PROGRAM(cpu_taken)
 	PROGRAM(group_idle)
+	PROGRAM(group_shares)
 	PROGRAM(overbook_prefer)
 	PROGRAM(overbook_timers)
 	return (void *)0;

@@ -7,6 +7,12 @@
 
 struct tun_group *root_group;
 
+/* cpu.weight as the kernel's shares. */
+static unsigned long shares(u32 weight)
+{
+	return ((unsigned long)weight * 1024 + 50) / 100 << 10;
+}
+
 /* Makes a group; without a parent, the root. Weight as in cpu.weight. */
 struct tun_group *tun_new_group(u32 cpu, struct tun_group *parent, u32 weight, u64 id)
 {
@@ -16,6 +22,7 @@ struct tun_group *tun_new_group(u32 cpu, struct tun_group *parent, u32 weight, u
 
 	group->parent = parent;
 	group->weight = weight;
+	group->tg.shares = shares(weight);
 	group->cg.level = parent ? parent->cg.level + 1 : 0;
 	group->cg.kn = &group->kn;
 	group->kn.id = id;
@@ -38,14 +45,19 @@ void tun_end_group(u32 cpu, struct tun_group *group)
 void tun_set_group_weight(u32 cpu, struct tun_group *group, u32 weight)
 {
 	tun_set_cpu(cpu);
+	group->tg.shares = shares(weight);
+	trace("group_shares", (u64)&group->tg, group->tg.shares, 0, 0);
+	if (group->weight != weight)
+		OP(cgroup_set_weight, MAY_UNLOCKED, -1, &group->cg, weight, 0);
 	group->weight = weight;
-	OP(cgroup_set_weight, MAY_UNLOCKED, -1, &group->cg, weight, 0);
 }
 
 /* cpu.idle. */
 void tun_set_group_idle(u32 cpu, struct tun_group *group, bool idle)
 {
 	tun_set_cpu(cpu);
+	if (group->tg.idle != idle)
+		group->tg.shares = idle ? 3 << 10 : shares(100);
 	group->tg.idle = idle;
 	trace("group_idle", (u64)&group->tg, idle, 0, 0);
 }

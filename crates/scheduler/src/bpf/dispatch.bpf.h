@@ -254,17 +254,22 @@ static bool run_sched_idle(u64 dsq, u64 patience_ns)
 		return false;
 	taskc = task_ctx(first);
 	if (patience_ns) {
-		u64 now = scx_bpf_now();
+		s32 cpu = bpf_get_smp_processor_id();
+		u64 waited = taskc ? wait_of(taskc, scx_bpf_now()) : 0;
 
-		if (!taskc || wait_of(taskc, now) < patience_ns)
+		if (waited < patience_ns ||
+		    (scx_bpf_task_cpu(first) != cpu && !may_run_on(first, cpu)) ||
+		    !scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0))
 			return false;
-		found_overdue(wait_of(taskc, now));
+		found_overdue(waited);
 		count(OVB_COUNT_IDLE_OVERDUE);
+		return true;
 	}
 	return scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0);
 }
 
-/* How much longer than it may a queued task has waited that may run on a CPU; 0: nothing. */
+/* How much longer than it may a queued task has waited that may run on a CPU; 0: nothing. Whoever
+ * is urgent comes before all who are not, whatever their patience. */
 static u64 overdue_by(struct task_struct *p, s32 cpu, u64 now)
 {
 	struct task_ctx *taskc = task_ctx(p);
@@ -277,7 +282,7 @@ static u64 overdue_by(struct task_struct *p, s32 cpu, u64 now)
 	waited = wait_of(taskc, now);
 	if (waited <= patience || (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
 		return 0;
-	return waited - patience;
+	return waited >= URGENT ? URGENT + waited : waited - patience;
 }
 
 /* Runs the one among the first tasks of a queue, so many, that has waited for too long by most;
@@ -304,10 +309,12 @@ __noinline int run_overdue(u64 dsq, u32 scan, u64 flags, u64 now)
 		struct task_ctx *taskc = task_ctx(p);
 
 		if (taskc && overdue_by(p, cpu, now) >= most) {
-			found_overdue(wait_of(taskc, now));
+			u64 waited = wait_of(taskc, now);
+
 			if (!move_here(BPF_FOR_EACH_ITER, p, slice_of(taskc->vm)))
 				break;
 			taskc->out_of_turn = true;
+			found_overdue(waited);
 			count(OVB_COUNT_OVERDUE);
 			return true;
 		}
@@ -317,36 +324,41 @@ __noinline int run_overdue(u64 dsq, u32 scan, u64 flags, u64 now)
 	return false;
 }
 
-/* A group weighs more than it did, and what waits of it stands behind slices that were booked by
- * the little that it weighed. It stands now where somebody of its weight may at the latest, and
- * what it owes beyond that is forgotten. */
+/* Brings a queued task of a tenant that weighs more to where it may stand at the latest. 1 if it
+ * has stood further back. */
+__noinline int is_brought_forward(struct task_ctx *taskc __arg_nonnull, s32 cpu, u64 queue_offset)
+{
+	struct node_ctx *node = node_at(taskc->tenant);
+	u64 latest;
+
+	if (!node)
+		return false;
+	forgive(taskc->tenant, cpu, pool_at(taskc->pool)->offset);
+	latest = latest_of(node, cpu) - queue_offset;
+	if (!ovb_vtime_before(latest, taskc->key))
+		return false;
+	taskc->key = taskc->ceiling = latest;
+	taskc->keyed_for = node->time.deadline;
+	return true;
+}
+
+/* Once a group weighs more, what waits of it stands behind slices that were booked by the little
+ * that it weighed. */
 __noinline int bring_forward(u64 dsq, u32 pool, u32 scan)
 {
-	u64 level = level_of(bpf_get_smp_processor_id());
+	u64 offset = pool_at(pool)->offset;
+	s32 cpu = bpf_get_smp_processor_id();
 	struct task_struct *p;
 	u32 i = 0;
 
 	bpf_for_each (scx_dsq, p, dsq, SCX_DSQ_ITER_REV) {
 		struct task_ctx *taskc = task_ctx(p);
-		struct node_ctx *node = taskc ? node_at(taskc->tenant) : NULL;
-		u64 latest;
 
 		if (++i > scan)
 			break;
-		if (!node)
+		if (!taskc || !is_brought_forward(taskc, cpu, offset))
 			continue;
-		reweigh(taskc->tenant);
-		latest = ovb_latest(level, aged_slice(&node->time), node->nr_members);
-		if (ovb_vtime_before(latest, node->time.vtime + pool_at(taskc->pool)->offset)) {
-			node->time.vtime = latest - pool_at(taskc->pool)->offset;
-			node->time.deadline = node->time.vtime;
-		}
-		latest -= pool_at(pool)->offset;
-		if (!ovb_vtime_before(latest, taskc->key))
-			continue;
-		taskc->key = taskc->ceiling = latest;
-		taskc->keyed_for = node->time.deadline;
-		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, latest);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, taskc->key);
 		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, dsq, 0);
 	}
 	return 0;
@@ -547,6 +559,9 @@ static void unpark(void)
 			}
 			if (!taskc->sched_idle)
 				vcpu_queued(taskc);
+			if (!taskc->sched_idle)
+				is_brought_forward(taskc, bpf_get_smp_processor_id(),
+						   pool_at(taskc->queue_pool)->offset);
 			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
 			if (taskc->sched_idle ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
 					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0)) {

@@ -12,23 +12,29 @@ static void set_group_weight(u32 place, u32 weight)
 {
 	struct node_ctx *node = node_at(place);
 
-	if (!node)
+	if (!node || node->weight == weight)
 		return;
-	if (weight > node->weight)
-		__sync_fetch_and_add(&raised, 1);
-	node->weight = weight;
-	recount_above(place);
+	set_weight(place, weight);
 	/* The weights of vCPUs' groups are those of their VMs. */
 	__sync_fetch_and_add(&generation, 1);
 }
 
-/* Whether a group has cpu.idle. */
-static bool is_idle_group(struct cgroup *cgrp)
+/* What EEVDF has a group weigh; its shares are 1024 times that. */
+static u32 eevdf_weight(struct task_group *tg)
+{
+	return BPF_CORE_READ(tg, idle) ? OVB_WEIGHT_IDLE
+				       : ovb_weight_clamp((u32)(BPF_CORE_READ(tg, shares) >> 10));
+}
+
+/* What a group weighs. One that is being made has no task_group yet, and what sched_ext says is not
+ * what counts once cpu.idle was set and has gone. */
+static u32 weight_of_group(struct cgroup *cgrp, u32 cpu_weight)
 {
 	u32 cpu = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
 	struct cgroup_subsys_state *css = BPF_CORE_READ(cgrp, subsys[cpu]);
 
-	return css && BPF_CORE_READ(container_of(css, struct task_group, css), idle);
+	return css ? eevdf_weight(container_of(css, struct task_group, css))
+		   : ovb_weight_from_cgroup(cpu_weight);
 }
 
 s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_cgroup_init, struct cgroup *cgrp,
@@ -49,8 +55,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_cgroup_init, struct cgroup *cgrp,
 	/* An earlier load may have left something. Without memory its tasks are the root's. */
 	if (!place)
 		return 0;
-	*place = new_node(above, is_idle_group(cgrp) ? OVB_WEIGHT_IDLE
-						     : ovb_weight_from_cgroup(args->weight));
+	*place = new_node(above, ovb_weight_from_cgroup(args->weight));
+	set_group_weight(*place, weight_of_group(cgrp, args->weight));
 	if (bpf_core_field_exists(args->bw_quota_us))
 		limit(*place, args->bw_period_us, args->bw_quota_us, args->bw_burst_us);
 	return 0;
@@ -72,16 +78,20 @@ void BPF_STRUCT_OPS(overbook_cgroup_set_weight, struct cgroup *cgrp, u32 weight)
 	set_group_weight(place_of(cgrp), ovb_weight_from_cgroup(weight));
 }
 
-/* cpu.idle has changed, or been written again. sched_ext tells of it from Linux 7.0 on only. When
- * it ends the kernel gives a group cpu.weight 100, whatever it was. */
+/* cpu.idle or cpu.weight has changed, or been written again. sched_ext of 6.18 does not tell of the
+ * former; and when cpu.idle ends the kernel gives a group cpu.weight 100, of which sched_ext knows
+ * nothing, so that it does not tell either if the old weight is written then. */
 SEC("?fexit/sched_group_set_idle")
-int BPF_PROG(group_idle, struct task_group *tg, long idle, int error)
+int BPF_PROG(group_idle, struct task_group *tg)
 {
-	u32 place = place_of(tg->css.cgroup);
-	struct node_ctx *node = node_at(place);
+	set_group_weight(place_of(tg->css.cgroup), eevdf_weight(tg));
+	return 0;
+}
 
-	if (!error && node && !!idle != (node->weight == OVB_WEIGHT_IDLE))
-		set_group_weight(place, idle ? OVB_WEIGHT_IDLE : OVB_WEIGHT_NICE_0);
+SEC("?fexit/sched_group_set_shares")
+int BPF_PROG(group_shares, struct task_group *tg)
+{
+	set_group_weight(place_of(tg->css.cgroup), eevdf_weight(tg));
 	return 0;
 }
 

@@ -197,8 +197,7 @@ static void weigh_vcpu(struct vm_ctx *vmc, struct vcpu_ctx *vcpuc, u32 weight)
 	vcpuc->weight = weight;
 	node = vmc->own_node ? node_at(vmc->node) : NULL;
 	if (node && vmc->weight) {
-		node->weight = vmc->weight;
-		recount_above(vmc->node);
+		set_weight(vmc->node, vmc->weight);
 		reweigh(vmc->node);
 	}
 }

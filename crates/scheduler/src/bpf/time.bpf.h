@@ -142,6 +142,33 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, s32 cpu, u64 now)
 	return 0;
 }
 
+/* The latest that somebody of a tenant may stand, in the main order. */
+static u64 latest_of(const struct node_ctx *node, s32 cpu)
+{
+	u64 slice = ovb_vtime_max(slice_ns, slice_of_node(node));
+
+	return ovb_latest(ovb_vtime_max(level_of(cpu), tide), ovb_age(node->time.rate, slice),
+			  node->nr_members);
+}
+
+/* A tenant that weighs more than it did forgets what it owes for the time when it weighed less, as
+ * far as it could not owe it by its new weight; `offset` is its pool's. */
+__noinline int forgive(u32 place, s32 cpu, u64 offset)
+{
+	struct node_ctx *node = node_at(place);
+	u64 latest;
+
+	if (!node || node->asked == raised || !weighs_more(node))
+		return 0;
+	reweigh(place);
+	latest = latest_of(node, cpu) - offset;
+	if (ovb_vtime_before(latest, node->time.vtime)) {
+		node->time.vtime = latest;
+		node->time.deadline = latest;
+	}
+	return 0;
+}
+
 /* Brings a tenant that stands too far behind nearer to the level, and gives it a turn if it has
  * none. */
 static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
@@ -203,6 +230,8 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 	find_tenant(taskc);
 	node = node_at(taskc->tenant);
 	tenant = node ? &node->time : &taskc->own;
+	if (node && node->asked != raised)
+		forgive(taskc->tenant, cpu, offset);
 	bring_near(taskc, tenant, node, cpu, level, offset, woken);
 	/* Use a normal slice at least, or all keys of a latency VM would end at the ceiling. */
 	slice = ovb_age(tenant->rate, ovb_vtime_max(slice_ns, slice_of_node(node)));

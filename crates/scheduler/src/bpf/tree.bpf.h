@@ -28,6 +28,10 @@ struct node_ctx {
 	u32 parent;
 	/* Scheduler weight. */
 	u32 weight;
+	/* Which of all raises of weights was its own last one, and after which it was last asked
+	 * whether it weighs more: weighs_more(). */
+	u32 lifted;
+	u32 asked;
 	/* Where it is counted, and with which weight: counts_as(). */
 	u64 counted;
 	/* Runnable tasks here and active groups below, and the sum of their weights. */
@@ -58,7 +62,7 @@ struct {
 	__type(value, u32);
 } places_of_groups SEC(".maps");
 
-/* How often a group's weight has been raised. */
+/* How often weights of groups have been raised. */
 u32 raised;
 
 /* Zeroes, too many for the stack. */
@@ -83,10 +87,11 @@ static __always_inline u32 take_place(u32 *used, u64 *in_use, u32 size)
 	if (place < size &&
 	    !(__sync_fetch_and_or(&in_use[bounded(place / 64, size / 64)], own) & own))
 		return place;
-	for (i = 0; i < size / 64; i++) {
-		u64 bits = in_use[i], bit = ~bits & (bits + 1);
+	bpf_for (i, 0, size / 64) {
+		u64 *word = &in_use[bounded(i, size / 64)];
+		u64 bits = *word, bit = ~bits & (bits + 1);
 
-		if (bit && !(__sync_fetch_and_or(&in_use[i], bit) & bit))
+		if (bit && !(__sync_fetch_and_or(word, bit) & bit))
 			return i * 64 + (u32)__builtin_ctzll(bit);
 	}
 	return NOWHERE;
@@ -120,6 +125,7 @@ __noinline u32 new_node(u32 parent, u32 weight)
 	node->time.rate = ovb_rate_of(weight);
 	node->clock = VTIME_START;
 	node->fresh = true;
+	node->asked = raised;
 	return place;
 }
 
@@ -294,6 +300,41 @@ __noinline int reweigh(u32 place)
 	tenant->time.rate = rate ? ovb_rate_times(rate, OVB_WEIGHT_NICE_0, node->weight)
 				 : ovb_rate_of(node->weight);
 	return 0;
+}
+
+/* A group weighs something else from now on. */
+__noinline int set_weight(u32 place, u32 weight)
+{
+	struct node_ctx *node = node_at(place);
+	u32 before;
+
+	if (!node)
+		return 0;
+	before = node->weight;
+	node->weight = weight;
+	recount_above(place);
+	if (weight <= before)
+		return 0;
+	/* Who sees the new count looks for this. */
+	node->lifted = raised + 1;
+	__sync_fetch_and_add(&raised, 1);
+	return 0;
+}
+
+/* Whether a tenant, or a group above it, weighs more than when this was last asked. */
+static bool weighs_more(struct node_ctx *node)
+{
+	u32 before = node->asked, depth;
+
+	node->asked = raised;
+	bpf_for (depth, 0, MAX_DEPTH) {
+		if ((s32)(node->lifted - before) > 0)
+			return true;
+		node = node_at(node->parent);
+		if (!node)
+			break;
+	}
+	return false;
 }
 
 /* Place of a group; 0 for the root, and for a group that has none. */

@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 46] = [
+const FINDINGS: [Finding; 47] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -53,6 +53,7 @@ const FINDINGS: [Finding; 46] = [
     ("whom to preempt on a large host", false, waits::victim_in_a_large_host),
     ("the home of a VM beside one that is bound", false, waits::home_beside_a_bound_vm),
     ("a group with cpu.idle", false, groups::idle_groups),
+    ("a weight that is raised while all sleep", false, groups::raised_asleep),
     ("a crowd with a small quota", false, quotas::a_crowd),
     ("an impatient crowd with a small quota", false, quotas::an_impatient_crowd),
     ("crowds without patience", false, waits::crowds_without_patience),
