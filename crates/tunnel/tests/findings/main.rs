@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 47] = [
+const FINDINGS: [Finding; 48] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -57,6 +57,7 @@ const FINDINGS: [Finding; 47] = [
     ("a crowd with a small quota", false, quotas::a_crowd),
     ("an impatient crowd with a small quota", false, quotas::an_impatient_crowd),
     ("crowds without patience", false, waits::crowds_without_patience),
+    ("a batch vCPU in a crowd without patience", false, waits::batch_in_a_crowd),
     ("changed while it waits", false, waits::changed_while_it_waits),
     ("beside a pool where somebody has always waited for too long", false, waits::beside_a_crowded_pool),
     ("changed from another CPU", false, waits::changed_from_another_cpu),

@@ -2,6 +2,7 @@
 //! How long who is runnable waits.
 
 use super::setup::*;
+use overbook_policy::class::Class;
 
 pub(super) fn a1_bound_kthread() -> Option<String> {
     let mut world = World::new(host(8, 1)).unwrap();
@@ -172,6 +173,24 @@ pub(super) fn crowds_without_patience() -> Option<String> {
         println!("{words} beside hogs");
         (wait > 28 * SECOND).then_some(words)
     })
+}
+
+/// A batch vCPU, which may wait for 20 s, is not outranked by a crowd that may wait for ten, and has waited longer beyond that.
+pub(super) fn batch_in_a_crowd() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    let group = Some(world.group(0, 1));
+    let batch = VmSpec { class: Class::Batch, group, ..VmSpec::new("batch", 1, Pattern::Compute) };
+    world.vm(batch);
+    for i in 0..100 {
+        world.task(TaskSpec { weight: 10_000, ..TaskSpec::new(&format!("hog{i}"), Kind::Hog) });
+    }
+    for _ in 0..600 {
+        world.task(TaskSpec { weight: 1, ..TaskSpec::new("light", Kind::Hog) });
+    }
+    let report = measured(&mut world, 0, 90 * SECOND);
+    let wait = report.tasks.iter().find(|task| task.name.starts_with("batch"))?.longest_wait;
+    println!("a batch vCPU waits for {} s in a crowd", wait / SECOND);
+    (wait > 23 * SECOND).then(|| format!("a batch vCPU waits for {} s", wait / SECOND))
 }
 
 /// Words about a task that waits for longer than `most` ns in eight seconds.
