@@ -308,8 +308,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "SCHED_IDLE has no patience",
         "dispatch.bpf.h",
-        "\t\tcount(OVB_COUNT_IDLE_OVERDUE);",
-        "\t\treturn false;",
+        "\t\tif (waited < patience_ns ||",
+        "\t\tif (true ||",
     ),
     mutant("an iterator that is not destroyed", "choose.bpf.h", "\t\tbpf_iter_scx_dsq_destroy(&it);\n", ""),
     mutant(
