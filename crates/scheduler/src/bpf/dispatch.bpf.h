@@ -230,7 +230,7 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	return true;
 }
 
-/* Whoever has waited for so long, ns, goes at the next dispatch: the kernel's watchdog, whose
+/* Whoever has waited for so long, ns, comes before all who have not: the kernel's watchdog, whose
  * patience is 30 s, is about to end the scheduler. */
 #define URGENT 20000000000
 
@@ -241,6 +241,12 @@ static void found_overdue(u64 waited)
 
 	if (cpuc && waited >= URGENT)
 		cpuc->urgent = 2;
+}
+
+/* Whether a queued task may run on this CPU, be it that it may run nowhere else. */
+static bool may_run_here(struct task_struct *p, s32 cpu)
+{
+	return scx_bpf_task_cpu(p) == cpu || may_run_on(p, cpu);
 }
 
 /* Runs the first SCHED_IDLE task of a queue if it has waited for so long that others must wait now;
@@ -257,8 +263,7 @@ static bool run_sched_idle(u64 dsq, u64 patience_ns)
 		s32 cpu = bpf_get_smp_processor_id();
 		u64 waited = taskc ? wait_of(taskc, scx_bpf_now()) : 0;
 
-		if (waited < patience_ns ||
-		    (scx_bpf_task_cpu(first) != cpu && !may_run_on(first, cpu)) ||
+		if (waited < patience_ns || !may_run_here(first, cpu) ||
 		    !scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0))
 			return false;
 		found_overdue(waited);
@@ -280,7 +285,7 @@ static u64 overdue_by(struct task_struct *p, s32 cpu, u64 now)
 	patience =
 		some_classes ? ovb_class_patience(patience_ns, class_of(taskc->vm)) : patience_ns;
 	waited = wait_of(taskc, now);
-	if (waited <= patience || (scx_bpf_task_cpu(p) != cpu && !may_run_on(p, cpu)))
+	if (waited <= patience || !may_run_here(p, cpu))
 		return 0;
 	return waited >= URGENT ? URGENT + waited : waited - patience;
 }
@@ -334,7 +339,7 @@ __noinline int is_brought_forward(struct task_ctx *taskc __arg_nonnull, s32 cpu,
 	if (!node)
 		return false;
 	forgive(taskc->tenant, cpu, pool_at(taskc->pool)->offset);
-	latest = latest_of(node, cpu) - queue_offset;
+	latest = latest_of(&node->time, node, foremost(cpu) - queue_offset);
 	if (!ovb_vtime_before(latest, taskc->key))
 		return false;
 	taskc->key = taskc->ceiling = latest;
@@ -557,11 +562,11 @@ static void unpark(void)
 					scx_bpf_dsq_move(&it, p, PARKED, 0);
 				continue;
 			}
-			if (!taskc->sched_idle)
+			if (!taskc->sched_idle) {
 				vcpu_queued(taskc);
-			if (!taskc->sched_idle)
 				is_brought_forward(taskc, bpf_get_smp_processor_id(),
 						   pool_at(taskc->queue_pool)->offset);
+			}
 			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
 			if (taskc->sched_idle ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
 					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0)) {

@@ -142,13 +142,19 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, s32 cpu, u64 now)
 	return 0;
 }
 
-/* The latest that somebody of a tenant may stand, in the main order. */
-static u64 latest_of(const struct node_ctx *node, s32 cpu)
+/* Of a CPU's level and the tide, what is ahead. */
+static u64 foremost(s32 cpu)
+{
+	return ovb_vtime_max(level_of(cpu), tide);
+}
+
+/* The latest that somebody of a tenant may stand by a level. By a normal slice at least, or all
+ * keys of a latency VM would end there. */
+static u64 latest_of(const struct tenant *tenant, const struct node_ctx *node, u64 level)
 {
 	u64 slice = ovb_vtime_max(slice_ns, slice_of_node(node));
 
-	return ovb_latest(ovb_vtime_max(level_of(cpu), tide), ovb_age(node->time.rate, slice),
-			  node->nr_members);
+	return ovb_latest(level, ovb_age(tenant->rate, slice), node ? node->nr_members : 1);
 }
 
 /* A tenant that weighs more than it did forgets what it owes for the time when it weighed less, as
@@ -161,7 +167,7 @@ __noinline int forgive(u32 place, s32 cpu, u64 offset)
 	if (!node || node->asked == raised || !weighs_more(node))
 		return 0;
 	reweigh(place);
-	latest = latest_of(node, cpu) - offset;
+	latest = latest_of(&node->time, node, foremost(cpu) - offset);
 	if (ovb_vtime_before(latest, node->time.vtime)) {
 		node->time.vtime = latest;
 		node->time.deadline = latest;
@@ -222,7 +228,7 @@ static s64 bias_of(struct task_ctx *taskc, struct tenant *tenant, struct node_ct
 __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
 			s32 cpu, u32 woken)
 {
-	u64 level = level_of(cpu), offset = pool_at(taskc->pool)->offset, slice;
+	u64 level = level_of(cpu), offset = pool_at(taskc->pool)->offset;
 	u64 queue_offset = pool_at(taskc->queue_pool)->offset;
 	struct tenant *tenant;
 	struct node_ctx *node;
@@ -233,8 +239,6 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 	if (node && node->asked != raised)
 		forgive(taskc->tenant, cpu, offset);
 	bring_near(taskc, tenant, node, cpu, level, offset, woken);
-	/* Use a normal slice at least, or all keys of a latency VM would end at the ceiling. */
-	slice = ovb_age(tenant->rate, ovb_vtime_max(slice_ns, slice_of_node(node)));
 	taskc->keyed_for = tenant->deadline;
 	taskc->queued_at = tenant->vtime;
 	taskc->key = taskc->keyed_for + offset - queue_offset;
@@ -245,7 +249,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 		taskc->key = ovb_vtime_max(taskc->key, level - queue_offset) + slice_ns;
 	taskc->fresh = false;
 	taskc->gave_up = false;
-	taskc->ceiling = ovb_latest(level - queue_offset, slice, node ? node->nr_members : 1);
+	taskc->ceiling = latest_of(tenant, node, level - queue_offset);
 	if (ovb_vtime_before(taskc->ceiling, taskc->key))
 		taskc->key = taskc->ceiling;
 	/* Of little weight it would wait there for long, and all who wait for a grace period with
