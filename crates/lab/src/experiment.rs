@@ -13,7 +13,7 @@
 //!   bound           how fast a VM could go if it never waited for a preempted sibling
 
 mod bound;
-mod cgroup;
+pub(crate) mod cgroup;
 mod linux;
 pub(crate) mod micro;
 pub(crate) mod modelled_guest;

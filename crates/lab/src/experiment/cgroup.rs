@@ -94,7 +94,8 @@ impl Groups {
     }
 }
 
-fn remove_tree(group: &Path) -> Result<()> {
+/// Removes a group and all below it, once its tasks are gone.
+pub(crate) fn remove_tree(group: &Path) -> Result<()> {
     for entry in fs::read_dir(group)?.flatten() {
         if entry.file_type().is_ok_and(|t| t.is_dir()) {
             remove_tree(&entry.path())?;

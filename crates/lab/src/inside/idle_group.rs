@@ -2,6 +2,7 @@
 //! A cgroup with `cpu.idle` weighs next to nothing, whether it had that before the scheduler came or has it since.
 
 use super::guest::Worker;
+use crate::experiment::cgroup::remove_tree;
 use anyhow::{Context, Result, ensure};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -64,7 +65,7 @@ impl IdleGroup {
 impl Drop for IdleGroup {
     fn drop(&mut self) {
         for group in [&self.idle, &self.other] {
-            let _ = fs::remove_dir(group);
+            let _ = remove_tree(group);
         }
     }
 }

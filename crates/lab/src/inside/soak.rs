@@ -5,6 +5,7 @@
 use super::idle_group::IdleGroup;
 use super::kernel::{complaints, restarts, serves_statistics, set_online};
 use super::program::overbook;
+use crate::experiment::cgroup::remove_tree;
 use crate::machine::describe::scheduler_state;
 use crate::machine::instrument::Clock;
 use crate::machine::task::{self, now_ns};
@@ -74,13 +75,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        for _ in 0..100 {
-            // Its last thread may still be on its way out.
-            if fs::remove_dir(&self.0).is_ok() {
-                return;
-            }
-            sleep(Duration::from_millis(10));
-        }
+        let _ = remove_tree(&self.0);
     }
 }
 
