@@ -108,8 +108,7 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
         };
         let end = watch(guest, &mut *enforcer, options.stats, options.stretch, stop)?;
         if end.is_hotplug() {
-            log::info!("CPUs came or went: beginning again");
-            backoff.wait(&stop);
+            backoff.wait("CPUs", &stop);
         }
         // It may have been asked to end while it waited.
         if !end.is_hotplug() || stop() {

@@ -21,6 +21,8 @@ pub const SOCKET: &str = "/run/overbook/guests.sock";
 /// Most connections, and of one process; others are closed.
 const MOST: usize = 4096;
 const MOST_OF_ONE: usize = 4;
+/// Most that are taken at a time: whoever connects without end does not hold up the host.
+const MOST_AT_ONCE: usize = 256;
 
 /// The socket, and who is connected. The file goes with the value.
 pub struct Channel {
@@ -30,6 +32,8 @@ pub struct Channel {
     inode: u64,
     /// Ports by the process of their VM.
     ports: BTreeMap<u32, Vec<UnixStream>>,
+    /// Most of them.
+    most: usize,
 }
 
 impl Channel {
@@ -52,21 +56,31 @@ impl Channel {
             let _ = setrlimit(Resource::RLIMIT_NOFILE, most, most);
         }
         let inode = fs::metadata(path)?.ino();
-        Ok(Channel { listener, path: path.into(), inode, ports: BTreeMap::new() })
+        Ok(Channel { listener, path: path.into(), inode, ports: BTreeMap::new(), most: MOST })
     }
 
-    /// Takes those who have connected since the last call.
-    pub fn accept(&mut self) {
-        while let Ok((port, _)) = self.listener.accept() {
+    /// Takes those who have connected since the last call. A user who fills it with processes that are no VMs loses them as
+    /// soon as somebody else comes.
+    pub fn accept(&mut self, is_vm: impl Fn(u32) -> bool) {
+        for _ in 0..MOST_AT_ONCE {
+            let Ok((port, _)) = self.listener.accept() else { return };
             let peer = getsockopt(&port, sockopt::PeerCredentials).map(|peer| peer.pid());
-            let open: usize = self.ports.values().map(Vec::len).sum();
-            let (Ok(pid), true, Ok(())) = (peer, open < MOST, port.set_nonblocking(true)) else { continue };
+            if self.is_full() {
+                self.ports.retain(|pid, _| is_vm(*pid));
+            }
+            let (Ok(pid), false, Ok(())) = (peer, self.is_full(), port.set_nonblocking(true)) else {
+                continue;
+            };
             let own = self.ports.entry(pid as u32).or_default();
             own.retain(|port| !is_closed(port));
             if own.len() < MOST_OF_ONE {
                 own.push(port);
             }
         }
+    }
+
+    fn is_full(&self) -> bool {
+        self.ports.values().map(Vec::len).sum::<usize>() >= self.most
     }
 
     /// Tells the VM of a process. One that has not taken the last line yet misses this one: it will not find many old ones
@@ -132,7 +146,7 @@ mod tests {
         let path = dir.join("guests.sock");
         let mut channel = Channel::open(&path).unwrap();
         let port = UnixStream::connect(&path).unwrap();
-        channel.accept();
+        channel.accept(|_| true);
         let own = std::process::id();
         assert_eq!(channel.processes().collect::<Vec<_>>(), [own]);
         let told = Told { cpus: 1.5, for_ms: 3000 };
@@ -149,7 +163,7 @@ mod tests {
         port.set_nonblocking(true).unwrap();
         assert_eq!(lines.next().unwrap().unwrap_err().kind(), ErrorKind::WouldBlock);
         let others: Vec<UnixStream> = (0..9).map(|_| UnixStream::connect(&path).unwrap()).collect();
-        channel.accept();
+        channel.accept(|_| true);
         assert_eq!(channel.ports[&own].len(), MOST_OF_ONE);
         channel.forget_closed();
         assert_eq!(channel.processes().count(), 1);
@@ -161,6 +175,28 @@ mod tests {
         assert!(path.exists(), "it is another one's by now");
         drop(next);
         assert!(!path.exists());
+        fs::remove_dir_all(dir).unwrap();
+    }
+
+    /// Anybody may connect. Whoever does so with process after process does not keep VMs out.
+    #[test]
+    fn processes_that_are_no_vms_do_not_keep_vms_out() {
+        let dir = std::env::temp_dir().join(format!("overbook-channel-full-{}", std::process::id()));
+        let path = dir.join("guests.sock");
+        let mut channel = Channel::open(&path).unwrap();
+        channel.most = 3;
+        let (stranger, vm) = (1, 2);
+        let kept: Vec<_> = [stranger, vm, stranger]
+            .map(|pid| {
+                let (port, end) = UnixStream::pair().unwrap();
+                channel.ports.entry(pid).or_default().push(port);
+                end
+            })
+            .into();
+        let port = UnixStream::connect(&path).unwrap();
+        channel.accept(|pid| pid == vm);
+        assert_eq!(channel.processes().collect::<Vec<_>>(), [vm, std::process::id()]);
+        drop((kept, port));
         fs::remove_dir_all(dir).unwrap();
     }
 }

@@ -141,7 +141,8 @@ impl Teller {
     /// # Errors
     /// What the scheduler knows cannot be read.
     pub fn look(&mut self, scheduler: &Scheduler) -> Result<()> {
-        self.channel.accept();
+        let vms = self.last.as_ref().map(|(_, host)| &host.vms);
+        self.channel.accept(|pid| vms.is_some_and(|vms| vms.contains_key(&pid)));
         let at = Instant::now();
         if self.last.as_ref().is_some_and(|(then, _)| at - *then < self.period) {
             return Ok(());

@@ -65,9 +65,15 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         let asked = session::work(&mut hosting, options.stats, &stop)?;
         let (exit, left) = hosting.end()?;
         (settings, classes) = (left.settings, left.classes);
-        if !asked && exit.should_restart() {
-            log::info!("CPUs came or went: loading again");
-            backoff.wait(&stop);
+        let hotplug = exit.should_restart();
+        let end = if hotplug { Ok(()) } else { ending::report(&exit) };
+        let flapping = match () {
+            () if asked || end.is_err() => None,
+            () if hotplug => Some("CPUs"),
+            () => scheduler.outdated().then_some("modules of kvm"),
+        };
+        if let Some(flapping) = flapping {
+            backoff.wait(flapping, &stop);
             // It may have been asked to end while it waited.
             if !stop() && anew::is_due() {
                 // Another one has the socket by then.
@@ -77,11 +83,6 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             if !stop() {
                 continue;
             }
-        }
-        let end = ending::report(&exit);
-        if !asked && end.is_ok() && scheduler.outdated() {
-            log::info!("modules of kvm came or went: loading again");
-            continue;
         }
         if options.json {
             writeln!(Stdout, "{}", serde_json::to_string(&left.stats)?)?;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Pauses between loads of a scheduler that loads itself again, when CPUs come and go: whatever makes them flap must not
-//! have the kernel take all tasks over and over.
+//! Pauses between loads of a scheduler that loads itself again, when CPUs or modules of kvm come and go: whatever makes
+//! them flap must not have the kernel take all tasks over and over.
 
 use std::time::{Duration, Instant};
 
@@ -38,12 +38,13 @@ impl Backoff {
         pause(self.loads.len() as u32)
     }
 
-    /// Waits as long as [`Backoff::again`] says, and no longer than until `stop`.
-    pub fn wait(&mut self, stop: &dyn Fn() -> bool) {
+    /// Waits as long as [`Backoff::again`] says, and no longer than until `stop`. `flapping` is what comes and goes.
+    pub fn wait(&mut self, flapping: &str, stop: &dyn Fn() -> bool) {
+        log::info!("{flapping} came or went: loading again");
         let (start, pause) = (Instant::now(), self.again(Instant::now()));
         if !pause.is_zero() {
             log::warn!(
-                "CPUs come and go all the time: EEVDF schedules for {} s before the scheduler is loaded again",
+                "{flapping} come and go all the time: EEVDF schedules for {} s before the scheduler is loaded again",
                 pause.as_secs()
             );
         }
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn who_is_stopped_does_not_wait() {
         let mut backoff = Backoff { loads: vec![Instant::now(); 20] };
-        backoff.wait(&|| true);
+        backoff.wait("CPUs", &|| true);
         assert_eq!(backoff.loads.len(), 21);
     }
 }
