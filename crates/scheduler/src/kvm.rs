@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
+use std::sync::OnceLock;
 
 /// Probed where spins are counted.
 pub const ON_SPIN: &str = "kvm_vcpu_on_spin";
@@ -49,10 +50,10 @@ pub enum Visibility {
 impl Visibility {
     /// Looks at the modules' parameters.
     pub fn detect() -> Visibility {
-        Visibility::of(Path::new("/sys"), &|| has_functions(&INTERRUPTS))
+        Visibility::of(Path::new("/sys"), Cpus::detect(), &|| has_functions(&INTERRUPTS))
     }
 
-    fn of(sys: &Path, has_interrupts: &dyn Fn() -> bool) -> Visibility {
+    fn of(sys: &Path, cpus: Cpus, has_interrupts: &dyn Fn() -> bool) -> Visibility {
         let on = |module: &str, parameter: &str| {
             let file = sys.join("module").join(module).join("parameters").join(parameter);
             fs::read_to_string(file).is_ok_and(|text| matches!(text.trim(), "Y" | "1"))
@@ -64,11 +65,11 @@ impl Visibility {
             Visibility::NoKvm
         } else if !has_interrupts() {
             Visibility::Other
-        } else if on("kvm_amd", "avic") {
+        } else if cpus == Cpus::Amd && on("kvm_amd", "avic") {
             Visibility::NotRunning
-        } else if on("kvm_intel", "enable_ipiv") {
+        } else if cpus == Cpus::Intel && on("kvm_intel", "enable_ipiv") {
             Visibility::Pending
-        } else if on("kvm_intel", "enable_apicv") {
+        } else if cpus == Cpus::Intel && on("kvm_intel", "enable_apicv") {
             Visibility::Sends
         } else {
             Visibility::All
@@ -90,6 +91,11 @@ impl Visibility {
         self == Visibility::All
     }
 
+    /// Whether interrupts are posted before the local APIC has them.
+    pub fn posts(self) -> bool {
+        matches!(self, Visibility::Sends | Visibility::Pending)
+    }
+
     /// One line for people.
     pub fn describe(self) -> &'static str {
         match self {
@@ -99,6 +105,35 @@ impl Visibility {
             Visibility::NotRunning => "AVIC: IPIs to vCPUs that do not run; the rest from the APICs",
             Visibility::Sends => "APICv: all IPIs, ends of interrupts from the APICs",
             Visibility::Pending => "IPI virtualization: pending interrupts only",
+        }
+    }
+}
+
+/// Whose virtualization the CPUs have. A kernel may have both of kvm's halves built in, with the parameters of both.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Cpus {
+    Intel,
+    Amd,
+    Other,
+}
+
+impl Cpus {
+    fn detect() -> Cpus {
+        static CPUS: OnceLock<Cpus> = OnceLock::new();
+        *CPUS.get_or_init(|| {
+            let Ok(file) = File::open("/proc/cpuinfo") else { return Cpus::Other };
+            let mut lines = BufReader::new(file).lines().map_while(Result::ok);
+            Cpus::of(&lines.find(|line| line.starts_with("flags")).unwrap_or_default())
+        })
+    }
+
+    /// As a line of flags says.
+    fn of(flags: &str) -> Cpus {
+        let has = |flag| flags.split_whitespace().any(|word| word == flag);
+        match () {
+            () if has("vmx") => Cpus::Intel,
+            () if has("svm") => Cpus::Amd,
+            () => Cpus::Other,
         }
     }
 }
@@ -149,7 +184,7 @@ mod tests {
             fs::create_dir_all(file.parent().unwrap()).unwrap();
             fs::write(file, text).unwrap();
         };
-        let see = || Visibility::of(&sys, &|| true);
+        let see = || Visibility::of(&sys, Cpus::Intel, &|| true);
         fs::create_dir_all(&sys).unwrap();
         assert_eq!(see(), Visibility::NoKvm);
         set("kernel/btf/kvm", "");
@@ -158,22 +193,32 @@ mod tests {
         assert_eq!(see(), Visibility::Sends);
         set("module/kvm_intel/parameters/enable_ipiv", "Y\n");
         assert!(!see().sends());
+        assert_eq!(Visibility::of(&sys, Cpus::Intel, &|| false), Visibility::Other);
+        // Built in, both have parameters, and those of the one that the CPUs lack say what was asked for.
+        assert_eq!(Visibility::of(&sys, Cpus::Amd, &|| true), Visibility::All);
         set("module/kvm_amd/parameters/avic", "1\n");
-        assert_eq!(see(), Visibility::NotRunning);
-        assert_eq!(Visibility::of(&sys, &|| false), Visibility::Other);
+        assert_eq!(Visibility::of(&sys, Cpus::Amd, &|| true), Visibility::NotRunning);
+        assert!(!see().sends());
         fs::remove_dir_all(&sys).unwrap();
     }
 
     #[test]
     fn a_built_in_kvm_is_one() {
         let sys = std::env::temp_dir().join(format!("overbook-built-in-{}", std::process::id()));
-        let see = || Visibility::of(&sys, &|| true);
+        let see = || Visibility::of(&sys, Cpus::Other, &|| true);
         fs::create_dir_all(sys.join("module/kvm/parameters")).unwrap();
         assert_eq!(see(), Visibility::All);
         // A module without BTF.
         fs::write(sys.join("module/kvm/initstate"), "live\n").unwrap();
         assert_eq!(see(), Visibility::NoKvm);
         fs::remove_dir_all(&sys).unwrap();
+    }
+
+    #[test]
+    fn flags_say_whose_cpus_they_are() {
+        assert_eq!(Cpus::of("flags\t\t: fpu vme vmx smx"), Cpus::Intel);
+        assert_eq!(Cpus::of("flags\t\t: fpu svm svme"), Cpus::Amd);
+        assert_eq!(Cpus::of("flags\t\t: fpu vmx_unlike"), Cpus::Other);
     }
 
     #[test]

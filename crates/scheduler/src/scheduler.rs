@@ -121,6 +121,7 @@ impl<'a> Scheduler<'a> {
         let visible = Visibility::detect();
         rodata.sends_seen = visible.all_sends();
         rodata.ends_seen = visible.ends();
+        rodata.posts = visible.posts();
         // These are queued like all others; by itself the kernel would give them 20 ms and put them before others.
         skel.struct_ops.overbook_ops_mut().flags |=
             *compat::SCX_OPS_ENQ_EXITING | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;

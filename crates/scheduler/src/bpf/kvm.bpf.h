@@ -80,10 +80,11 @@ static struct kvm_vcpu___ovb *vcpu_of(struct task_struct *p)
 /* The posted interrupts of a vCPU; NULL where there are none. */
 static void *posted(struct kvm_vcpu___ovb *vcpu)
 {
-	/* That is what a struct vcpu_vmx begins with. */
+	/* That is what a struct vcpu_vmx begins with; AMD's vCPUs are something else, though a
+	 * kernel with all of kvm built in has the type. */
 	struct vcpu_vmx___ovb *vmx = (void *)vcpu;
 
-	if (bpf_core_field_exists(vmx->vt.pi_desc))
+	if (posts && bpf_core_field_exists(vmx->vt.pi_desc))
 		return (void *)vmx + bpf_core_field_offset(struct vcpu_vmx___ovb, vt) +
 		       bpf_core_field_offset(struct vcpu_vt___ovb, pi_desc);
 	return NULL;

@@ -78,6 +78,8 @@ const volatile u64 look_again_ns = 2000;
 const volatile bool sends_seen;
 /* They are told of every end of an interrupt. */
 const volatile bool ends_seen;
+/* Interrupts are posted, so that the local APIC has them later: Intel's CPUs with APICv. */
+const volatile bool posts;
 
 /* Virtual time starts this much before the wrap, so that every run crosses it. */
 #define VTIME_START (0ull - 1000000000ull)
