@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What KVM on this host lets others see of its vCPUs' interrupts.
 
+use crate::functions;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -11,24 +12,6 @@ pub const ON_SPIN: &str = "kvm_vcpu_on_spin";
 
 /// Tracepoints of x86's interrupts, which KVM of other architectures does not have.
 const INTERRUPTS: [&str; 2] = ["__traceiter_kvm_apic_accept_irq", "__traceiter_kvm_eoi"];
-
-/// Whether the kernel or a module of it has all these functions; it counts as such where nobody can tell.
-pub fn has_functions(names: &[&str]) -> bool {
-    let Ok(file) = File::open("/proc/kallsyms") else { return true };
-    let mut missing = names.to_vec();
-    if missing.is_empty() {
-        return true;
-    }
-    for line in BufReader::new(file).lines().map_while(Result::ok) {
-        // Address, kind, name, and the module in brackets.
-        let name = line.split_whitespace().nth(2).unwrap_or_default();
-        missing.retain(|wanted| *wanted != name);
-        if missing.is_empty() {
-            return true;
-        }
-    }
-    false
-}
 
 /// Which of a guest's IPIs KVM itself delivers, so that its tracepoints tell of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +33,7 @@ pub enum Visibility {
 impl Visibility {
     /// Looks at the modules' parameters.
     pub fn detect() -> Visibility {
-        Visibility::of(Path::new("/sys"), Cpus::detect(), &|| has_functions(&INTERRUPTS))
+        Visibility::of(Path::new("/sys"), Cpus::detect(), &|| functions::are_there(&INTERRUPTS))
     }
 
     fn of(sys: &Path, cpus: Cpus, has_interrupts: &dyn Fn() -> bool) -> Visibility {
@@ -219,11 +202,5 @@ mod tests {
         assert_eq!(Cpus::of("flags\t\t: fpu vme vmx smx"), Cpus::Intel);
         assert_eq!(Cpus::of("flags\t\t: fpu svm svme"), Cpus::Amd);
         assert_eq!(Cpus::of("flags\t\t: fpu vmx_unlike"), Cpus::Other);
-    }
-
-    #[test]
-    fn functions_are_looked_up() {
-        assert!(!has_functions(&["no_kernel_has_this"]) || !Path::new("/proc/kallsyms").exists());
-        assert!(has_functions(&[]));
     }
 }

@@ -23,6 +23,7 @@ pub mod costs;
 pub mod domains;
 pub mod ending;
 pub mod faults;
+mod functions;
 pub mod kvm;
 pub mod preflight;
 pub mod replace;

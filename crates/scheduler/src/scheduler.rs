@@ -5,6 +5,7 @@ mod tables;
 
 use crate::costs::Counting;
 use crate::domains::{CoreAt, cores, domains, successors};
+use crate::functions;
 use crate::intf;
 use crate::kvm::{self, Vendors, Visibility};
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
@@ -129,7 +130,7 @@ impl<'a> Scheduler<'a> {
             skel.progs.overbook_cgroup_set_bandwidth.set_autoload(false);
             skel.struct_ops.overbook_ops_mut().cgroup_set_bandwidth = std::ptr::null_mut();
         }
-        let hears_idle = kvm::has_functions(&["sched_group_set_idle", "sched_group_set_shares"]);
+        let hears_idle = functions::are_there(&["sched_group_set_idle", "sched_group_set_shares"]);
         skel.progs.group_idle.set_autoload(hears_idle);
         skel.progs.group_shares.set_autoload(hears_idle);
         let taken = Taken::detect();
@@ -141,7 +142,7 @@ impl<'a> Scheduler<'a> {
             skel.struct_ops.overbook_ops_mut().cpu_release = program;
         }
         // Programs on functions can be loaded only where these are.
-        let counts_spins = visible != Visibility::NoKvm && kvm::has_functions(&[kvm::ON_SPIN]);
+        let counts_spins = visible != Visibility::NoKvm && functions::are_there(&[kvm::ON_SPIN]);
         skel.progs.spin_begins.set_autoload(counts_spins);
         skel.progs.spin_ends.set_autoload(counts_spins);
         skel.progs.irq_accepted.set_autoload(visible.sends());
