@@ -5,12 +5,16 @@
 
 use crate::enforce::{Choice, Enforcer};
 use crate::kthreads::{KernelThreads, Moved};
+use crate::machine::ISOLATED_AT_BOOT;
 use crate::realtime::PROC;
 use anyhow::{Context, Result};
+use overbook_cli::affinity;
 use overbook_cli::cpulist::{self, Cpus};
 use overbook_scheduler::ending::Refused;
 use overbook_scheduler::stats::HostStats;
 use overbook_scheduler::topology;
+use procfs::FromRead;
+use procfs::process::{Stat, StatFlags};
 use scx_utils::UserExitInfo;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,7 +26,10 @@ const ROOT: &str = "/sys/fs/cgroup";
 
 const CPUS: &str = "cpuset.cpus";
 const PARTITION: &str = "cpuset.cpus.partition";
+/// What partitions have, from Linux 6.7 on.
+const EXCLUSIVE: &str = "cpuset.cpus.exclusive.effective";
 const CONTROL: &str = "cgroup.subtree_control";
+const THREADS: &str = "cgroup.threads";
 
 /// What stands in the cpusets instead of what others have put there.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,10 +60,10 @@ impl Changed {
 
     /// Whether a cgroup has CPUs of its own: others have said so since cpusets were enabled.
     fn is_needed(&self) -> bool {
-        let all = topology::possible();
+        let all = [topology::possible(), others(&self.root)];
         let groups = fs::read_dir(&self.root).into_iter().flatten().flatten();
         let lists = groups.filter_map(|group| fs::read_to_string(group.path().join(CPUS)).ok());
-        lists.into_iter().any(|list| !list.trim().is_empty() && !same(&list, &all))
+        lists.into_iter().any(|list| !list.trim().is_empty() && !all.iter().any(|all| same(&list, all)))
     }
 
     /// Cgroups that are gone need nothing.
@@ -65,9 +72,9 @@ impl Changed {
             let file = self.root.join(name).join(CPUS);
             if fs::read_to_string(&file).is_ok_and(|now| self.is_ours(name, &now)) {
                 // An empty write is none at all. Kernels do not let a cgroup with tasks go back to nothing; all that there
-                // can ever be is the same to them.
-                let _ = fs::write(&file, format!("{before}\n"))
-                    .or_else(|_| fs::write(&file, topology::possible()));
+                // can ever be for them is the same to them.
+                let _ =
+                    fs::write(&file, format!("{before}\n")).or_else(|_| fs::write(&file, others(&self.root)));
             }
         }
     }
@@ -76,6 +83,46 @@ impl Changed {
     fn is_ours(&self, name: &str, now: &str) -> bool {
         self.written.get(name).is_some_and(|written| written.iter().any(|text| same(text, now)))
     }
+}
+
+/// A top-level cgroup, by its folder: whether it is a partition, which has CPUs of its own. `None`: it is no cgroup.
+fn is_partition(group: &Path) -> Option<bool> {
+    let partition = fs::read_to_string(group.join(PARTITION)).unwrap_or_default();
+    group.join("cgroup.procs").exists().then(|| !["", "member"].contains(&partition.trim()))
+}
+
+/// CPUs of the partitions. To give any of these to another cgroup ends the partition on many kernels
+/// (`cpus_allowed_validate_change()` of kernel/cgroup/cpuset.c).
+fn of_partitions(root: &Path) -> Cpus {
+    let groups = fs::read_dir(root).into_iter().flatten().flatten().map(|group| group.path());
+    let lists = groups.filter(|group| is_partition(group) == Some(true)).flat_map(|group| {
+        [CPUS, EXCLUSIVE].map(|file| fs::read_to_string(group.join(file)).unwrap_or_default())
+    });
+    lists.flat_map(|list| cpulist::parse(&list).unwrap_or_default()).collect()
+}
+
+/// All CPUs that there can ever be, but for those of partitions and those that are isolated from the boot on, where no task
+/// comes by itself.
+fn others(root: &Path) -> String {
+    let isolated = fs::read_to_string(ISOLATED_AT_BOOT).unwrap_or_default();
+    all_but(&topology::possible(), &[of_partitions(root), cpulist::parse(&isolated).unwrap_or_default()])
+}
+
+fn all_but(possible: &str, apart: &[Cpus]) -> String {
+    let all = cpulist::parse(possible).unwrap_or_default();
+    let left: Cpus = all.into_iter().filter(|cpu| !apart.iter().any(|cpus| cpus.contains(cpu))).collect();
+    if left.is_empty() { possible.into() } else { cpulist::format(&left) }
+}
+
+/// A task of a cgroup, or of one below it, that may run on these CPUs only.
+fn bound_to(group: &Path, cpus: &Cpus) -> Option<i32> {
+    let threads = fs::read_to_string(group.join(THREADS)).unwrap_or_default();
+    let is_bound = |thread: &i32| affinity::of(*thread).is_ok_and(|own| own.is_subset(cpus));
+    threads.lines().flat_map(str::parse).find(is_bound).or_else(|| {
+        let entries = fs::read_dir(group).into_iter().flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.into_iter().find_map(|folder| bound_to(&folder.path(), cpus))
+    })
 }
 
 /// The online CPUs, to see whether some come or go.
@@ -101,6 +148,17 @@ pub(crate) fn narrowed(before: &str, wanted: &Cpus) -> Option<String> {
     (!cpus.is_empty()).then(|| cpulist::format(cpus))
 }
 
+/// How many processes are in the root cgroup, but for the kernel's own and this one.
+fn in_root(root: &Path, proc: &Path) -> usize {
+    let processes = fs::read_to_string(root.join("cgroup.procs")).unwrap_or_default();
+    let is_apart = |process: &&str| {
+        let stat = Stat::from_file(proc.join(process).join("stat"));
+        let is_of_the_kernel = |stat: Stat| stat.flags & StatFlags::PF_KTHREAD.bits() != 0;
+        process.parse() != Ok(std::process::id()) && stat.is_ok_and(|stat| !is_of_the_kernel(stat))
+    };
+    processes.lines().filter(is_apart).count()
+}
+
 /// What a kernel does with tasks that have an affinity of their own, if it is not what docs/guest.md promises: before 6.2 a
 /// change of a cpuset makes it forget the affinity (8f9ea86fdf99 "sched: Always preserve the user requested cpumask").
 fn forgets_affinity(release: &str) -> Option<String> {
@@ -118,7 +176,7 @@ pub struct Cpusets {
     changed: Changed,
     /// What is to be written next.
     due: BTreeMap<String, String>,
-    /// Cgroups whose cpuset the kernel refused to change, and that were named in the log.
+    /// Cgroups that keep their CPUs, and were named in the log.
     refused: BTreeSet<String>,
     kthreads: KernelThreads,
     online: String,
@@ -147,6 +205,13 @@ impl Cpusets {
         if let Some(why) = forgets_affinity(&release.unwrap_or_default()) {
             log::warn!("{why}");
         }
+        let apart = in_root(root, proc);
+        if apart > 0 {
+            log::warn!(
+                "processes in the root cgroup: {apart}. It has no cpuset to narrow, so they stay on all CPUs: move them to a \
+                 cgroup below it, or use --enforce sched-ext"
+            );
+        }
         let changed = Changed { root: root.into(), ..Changed::default() };
         Ok(Cpusets {
             changed,
@@ -168,12 +233,28 @@ impl Cpusets {
             if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
                 continue;
             }
-            let partition = fs::read_to_string(entry.path().join(PARTITION)).unwrap_or_default();
-            if entry.path().join("cgroup.procs").exists() && ["", "member"].contains(&partition.trim()) {
+            if is_partition(&entry.path()) == Some(false) {
                 names.extend(entry.file_name().into_string());
             }
         }
         Ok(names)
+    }
+
+    /// Whether a cgroup is left alone, as one of its tasks is bound to isolated CPUs. In a cpuset without these the kernel
+    /// would have it run elsewhere; in one with them, other tasks would come there.
+    fn is_left_alone(&mut self, name: &str, isolated: &Cpus) -> bool {
+        if isolated.is_empty() || self.changed.written.contains_key(name) {
+            return false;
+        }
+        let Some(task) = bound_to(&self.changed.root.join(name), isolated) else { return false };
+        if self.refused.insert(name.into()) {
+            log::warn!(
+                "{name} keeps its CPUs, as its task {task} is bound to isolated ones ({}): move what is bound there to a \
+                 slice of its own",
+                cpulist::format(isolated)
+            );
+        }
+        true
     }
 
     fn enabled(&self) -> bool {
@@ -191,8 +272,13 @@ impl Enforcer for Cpusets {
         if !self.enabled() {
             self.changed.enabled = true;
         }
-        let wanted: Cpus = choice.preferred.difference(&choice.isolated).copied().collect();
+        let apart = of_partitions(&self.changed.root);
+        let is_shared = |cpu: &usize| !choice.isolated.contains(cpu) && !apart.contains(cpu);
+        let wanted: Cpus = choice.preferred.iter().copied().filter(is_shared).collect();
         for name in self.groups()? {
+            if self.is_left_alone(&name, &choice.isolated) {
+                continue;
+            }
             let now = fs::read_to_string(self.changed.root.join(&name).join(CPUS)).unwrap_or_default();
             // What somebody else has written there meanwhile is what the cgroup is to have.
             if !self.changed.is_ours(&name, &now) {
@@ -359,6 +445,37 @@ mod tests {
         assert_eq!((all(), cpus("e.slice")), (["4", "2-3", "6", "7"].map(String::from), String::new()));
     }
 
+    /// On kernels that let siblings take a partition's CPUs, the partition would be none any more.
+    #[test]
+    fn partitions_keep_their_cpus() {
+        let dir =
+            tree(&[("a.slice", "", "member"), ("d", "6", "root"), ("e", "4", "isolated invalid (no CPUs)")]);
+        let mut cpusets = Cpusets::new(dir.path(), Path::new("")).unwrap();
+        prefer(&mut cpusets, "0-2,4,6-7");
+        let now = fs::read_to_string(dir.path().join("a.slice").join(CPUS)).unwrap();
+        assert_eq!(now, "0-2", "7 is isolated, 4 and 6 are of partitions");
+        fs::write(dir.path().join("d").join(EXCLUSIVE), "5-6\n").unwrap();
+        assert_eq!(of_partitions(dir.path()), Cpus::from([4, 5, 6]));
+        assert_eq!(all_but("0-7", &[Cpus::from([4, 5, 6]), Cpus::from([0])]), "1-3,7");
+        assert_eq!(all_but("0-1", &[Cpus::from([0, 1])]), "0-1");
+    }
+
+    #[test]
+    fn who_has_a_task_on_isolated_cpus_is_left_alone() {
+        let dir = tree(&[("a.slice", "", "member"), ("b.slice", "", "member")]);
+        let below = dir.path().join("a.slice/packets.service");
+        fs::create_dir(&below).unwrap();
+        fs::write(below.join(THREADS), format!("{}\n", std::process::id())).unwrap();
+        let isolated = affinity::of(0).unwrap();
+        let choice = Choice { preferred: Cpus::from([5000]), isolated, all: false, patience: 10 };
+        let mut cpusets = Cpusets::new(dir.path(), Path::new("")).unwrap();
+        cpusets.survey(&choice).unwrap();
+        cpusets.prefer(&choice).unwrap();
+        let now =
+            ["a.slice", "b.slice"].map(|name| fs::read_to_string(dir.path().join(name).join(CPUS)).unwrap());
+        assert_eq!(now, ["\n", "5000"]);
+    }
+
     #[test]
     fn what_stood_before_a_refused_write_is_still_put_back() {
         let dir = tree(&[("a.slice", "", "member")]);
@@ -406,6 +523,20 @@ mod tests {
         prefer(&mut cpusets, "0-3");
         cpusets.leave();
         assert_eq!(fs::read_to_string(&control).unwrap(), "-cpuset");
+    }
+
+    #[test]
+    fn processes_of_the_root_cgroup_are_counted() {
+        let dir = tree(&[]);
+        for (process, flags) in [(1, 0), (2, StatFlags::PF_KTHREAD.bits()), (std::process::id(), 0)] {
+            let folder = dir.path().join(process.to_string());
+            fs::create_dir(&folder).unwrap();
+            let rest = vec!["0"; 43].join(" ");
+            fs::write(folder.join("stat"), format!("{process} (name) S 0 0 0 0 0 {flags} {rest}\n")).unwrap();
+        }
+        let processes = format!("1\n2\n{}\n77\n", std::process::id());
+        fs::write(dir.path().join("cgroup.procs"), processes).unwrap();
+        assert_eq!(in_root(dir.path(), dir.path()), 1);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! The guest: what it has of its host, which CPUs it prefers, and who follows them. All but who keeps tasks there.
 
 use crate::enforce::{Choice, Enforcer};
-use crate::irqbalance::Irqbalance;
+use crate::interrupts::Interrupts;
 use crate::keeper::{Keeper, Undo};
 use crate::machine::Machine;
 use crate::monitor::Monitor;
@@ -12,7 +12,6 @@ use crate::realtime;
 use crate::settings::{AUTO, Settings};
 use crate::stats::GuestStats;
 use crate::steal::{Period, Source};
-use crate::steer::Steering;
 use crate::told::Port;
 use crate::trace;
 use anyhow::Result;
@@ -29,16 +28,14 @@ pub(crate) struct Guest {
     settings: Settings,
     monitor: Monitor,
     source: Source,
-    port: Option<Port>,
+    port: Port,
     record: Option<File>,
     pub(crate) stats: GuestStats,
     published: Published,
-    irqbalance: Option<Irqbalance>,
-    steering: Option<Steering>,
+    interrupts: Interrupts,
     /// When real-time tasks were last looked at.
     looked: Option<Instant>,
-    /// What interrupts follow now, and for how many periods the preferred CPUs have been the same.
-    followed: Cpus,
+    /// For how many periods the preferred CPUs have been the same.
     settled: u32,
     /// Last, so that it goes last: it cleans up.
     keeper: Keeper,
@@ -51,22 +48,18 @@ impl Guest {
     /// It cannot be read, or not be watched.
     pub(crate) fn new(options: &Options) -> Result<Guest> {
         let machine = Machine::read()?;
-        let irqbalance = if options.no_irqbalance { None } else { Irqbalance::find() };
-        let steer = options.steer_irqs && irqbalance.is_none();
         let record = options.record.as_deref().map(|file| trace::begin(file, &machine)).transpose()?;
         let mut monitor = Monitor::new(options.settings.rules(), machine);
         monitor.choose(&options.settings.preferred)?;
         Ok(Guest {
-            followed: monitor.machine().online(),
+            interrupts: Interrupts::new(options, monitor.machine().online()),
             settings: options.settings.clone(),
             monitor,
             source: Source::new(options.steal_from.clone()),
-            port: Port::find(options.stretch),
+            port: Port::new(options.stretch),
             record,
             stats: GuestStats::default(),
             published: Published::new(Path::new(publish::FILE)),
-            irqbalance,
-            steering: steer.then(|| Steering::new(Path::new("/proc/irq"))),
             looked: None,
             settled: 0,
             keeper: Keeper::start()?,
@@ -81,8 +74,7 @@ impl Guest {
         if let Some(period) = self.source.sample(&machine.counted(), &given_up)? {
             let record = period.record;
             self.note(&period)?;
-            let told =
-                self.port.as_mut().and_then(Port::latest).filter(|_| self.settings.entitlement.is_on());
+            let told = self.port.latest().filter(|_| self.settings.entitlement.is_on());
             self.stats.told = told.map_or(0, |told| (told.cpus * 100.0) as u64);
             let changed = match told {
                 Some(told) => self.monitor.follow(&told, &record),
@@ -161,6 +153,10 @@ impl Guest {
             self.tell_keeper(enforcer)?;
         }
         enforcer.prefer(&choice)?;
+        if choice.all {
+            // Others may change what has been put back, and the keeper is not to undo that.
+            self.tell_keeper(enforcer)?;
+        }
         self.published.set(&choice.preferred)?;
         self.settled = 0;
         self.describe();
@@ -180,11 +176,7 @@ impl Guest {
         self.stats.preferred = cpulist::format(&preferred);
         self.stats.nr_online = online.len() as u64;
         self.stats.nr_preferred = preferred.len() as u64;
-        self.stats.interrupts = match (&self.irqbalance, &self.steering) {
-            (Some(_), _) => "irqbalance".into(),
-            (_, Some(_)) => "us".into(),
-            _ => "nobody".into(),
-        };
+        self.stats.interrupts = self.interrupts.who().into();
     }
 
     /// Statistics as of now.
@@ -197,41 +189,21 @@ impl Guest {
 
     /// Interrupts go where tasks are; told once the CPUs have settled, as irqbalance rebuilds everything each time.
     fn interrupts_follow(&mut self, enforcer: &dyn Enforcer) -> Result<()> {
-        let preferred = self.monitor.preferred();
-        if preferred == self.followed {
+        let (online, preferred) = (self.monitor.machine().online(), self.monitor.preferred());
+        self.interrupts.look(&online);
+        if !self.interrupts.survey(&preferred, &self.monitor.machine().isolated) {
             return Ok(());
         }
-        self.followed = preferred.clone();
-        if let Some(irqbalance) = &self.irqbalance {
-            let others = self.monitor.machine().online().difference(&preferred).copied().collect();
-            match irqbalance.ban(&others) {
-                Ok(()) => self.stats.followed += 1,
-                Err(e) => {
-                    log::warn!("{e:#}: interrupts stay where they are");
-                    self.irqbalance = None;
-                }
-            }
-        }
-        if let Some(steering) = &mut self.steering {
-            steering.survey(&preferred);
-        }
         self.tell_keeper(enforcer)?;
-        if let Some(steering) = &mut self.steering {
-            steering.follow();
-            self.stats.followed += 1;
-        }
+        self.stats.followed += u64::from(self.interrupts.follow(&preferred, &online));
         Ok(())
     }
 
     /// Has the keeper know what is to be put back.
     pub(crate) fn tell_keeper(&mut self, enforcer: &dyn Enforcer) -> Result<()> {
-        let irqbalance = self.irqbalance.as_ref();
-        self.keeper.tell(&Undo {
-            published: Some(publish::FILE.into()),
-            irqbalance: irqbalance.map(|i| (i.socket.clone(), i.banned.clone())),
-            steering: self.steering.clone(),
-            cpusets: enforcer.undo(),
-        })
+        let (irqbalance, steering) = self.interrupts.undo();
+        let published = Some(publish::FILE.into());
+        self.keeper.tell(Undo { published, irqbalance, steering, cpusets: enforcer.undo() })
     }
 
     /// Changes what may change while it runs; all of it, or nothing.
@@ -255,7 +227,11 @@ impl Guest {
 
     /// CPUs have come or gone.
     pub(crate) fn machine_changed(&mut self) -> Result<()> {
-        if !self.monitor.machine_changed(Machine::read()?) {
+        let machine = Machine::read()?;
+        if let Some(file) = &mut self.record {
+            trace::machine(file, &machine)?;
+        }
+        if !self.monitor.machine_changed(machine) {
             let left = self.monitor.preferred();
             let chosen = self.monitor.is_manual();
             self.settings.preferred = if chosen { cpulist::format(&left) } else { AUTO.into() };

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// Where irqbalance puts its socket, with its process in the name.
-const FOLDER: &str = "/run/irqbalance";
+pub(crate) const FOLDER: &str = "/run/irqbalance";
 
 /// Longest answer, bytes: interrupts and bans of 8,192 CPUs are less.
 const LONGEST: usize = 1 << 20;
@@ -41,15 +41,26 @@ pub struct Irqbalance {
 impl Irqbalance {
     /// The irqbalance that runs, if one does and answers.
     pub fn find() -> Option<Irqbalance> {
-        let files = fs::read_dir(FOLDER).into_iter().flatten().flatten();
+        Irqbalance::find_in(Path::new(FOLDER))
+    }
+
+    /// With its socket in this folder, or an abstract one.
+    pub(crate) fn find_in(folder: &Path) -> Option<Irqbalance> {
+        let files = fs::read_dir(folder).into_iter().flatten().flatten();
         let mut sockets: Vec<String> = files
             .map(|file| file.path().display().to_string())
             .filter(|path| path.ends_with(".sock"))
             .collect();
-        let unix = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-        let names = unix.lines().filter_map(|line| line.split_whitespace().last());
-        sockets.extend(names.filter(|name| name.starts_with("@irqbalance")).map(str::to_string));
+        sockets.extend(abstract_sockets());
         sockets.into_iter().find_map(|socket| Irqbalance::at(&socket).ok())
+    }
+
+    /// Whether its socket is gone: another has one of its own.
+    pub fn has_gone(&self) -> bool {
+        match self.socket.starts_with('@') {
+            true => !abstract_sockets().contains(&self.socket),
+            false => !Path::new(&self.socket).exists(),
+        }
     }
 
     /// The irqbalance behind a socket.
@@ -84,6 +95,13 @@ impl Irqbalance {
         let list = if cpus.is_empty() { "NULL".into() } else { cpulist::format(cpus) };
         exchange(&self.socket, &format!("settings cpus {list}"), false).map(drop)
     }
+}
+
+/// Abstract sockets that are named as irqbalance's are.
+fn abstract_sockets() -> Vec<String> {
+    let unix = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    let names = unix.lines().filter_map(|line| line.split_whitespace().last());
+    names.filter(|name| name.starts_with("@irqbalance")).map(str::to_string).collect()
 }
 
 /// Reads a mask of CPUs: words of 32 bits in hexadecimal, the highest first, with commas.
@@ -147,10 +165,12 @@ fn is_trusted(user: u32, own: u32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use std::io::{Read, Write};
     use std::os::unix::net::UnixListener;
+    use std::path::PathBuf;
+    use std::thread::JoinHandle;
 
     #[test]
     fn masks_are_read_from_the_right() {
@@ -184,13 +204,10 @@ mod tests {
         assert!(talker.join().unwrap() < 2 * LONGEST);
     }
 
-    /// Answers as irqbalance does, and tells what it was told. The real one is in the lab's tests.
-    fn stand_in(banned: &'static str, messages: usize) -> (String, std::thread::JoinHandle<Vec<String>>) {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("irqbalance1.sock");
+    /// Answers as irqbalance does so many messages, and tells what it was told. The real one is in the lab's tests.
+    pub(crate) fn stand_in(path: PathBuf, banned: &'static str, messages: usize) -> JoinHandle<Vec<String>> {
         let listener = UnixListener::bind(&path).unwrap();
-        let told = std::thread::spawn(move || {
-            let _dir = dir;
+        std::thread::spawn(move || {
             let one = |_| {
                 let (mut stream, _) = listener.accept().unwrap();
                 let mut buffer = [0; 512];
@@ -201,21 +218,25 @@ mod tests {
                 }
                 text
             };
-            (0..messages).map(one).collect()
-        });
-        (path.display().to_string(), told)
+            let told = (0..messages).map(one).collect();
+            fs::remove_file(path).unwrap();
+            told
+        })
     }
 
     #[test]
     fn bans_come_on_top_and_go_again() {
-        let (socket, told) = stand_in("00000000", 4);
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("irqbalance1.sock");
+        let told = stand_in(socket.clone(), "00000000", 4);
+        let socket = socket.display().to_string();
         let irqbalance = Irqbalance::at(&socket).unwrap();
         irqbalance.ban(&Cpus::from([2, 3])).unwrap();
         irqbalance.ban(&Cpus::new()).unwrap();
         irqbalance.restore().unwrap();
         let told = told.join().unwrap();
         assert_eq!(told, ["setup", "settings cpus 2-3", "settings cpus NULL", "settings cpus NULL"]);
-        let (socket, told) = stand_in("00000008", 3);
+        let told = stand_in(socket.clone().into(), "00000008", 3);
         let irqbalance = Irqbalance::at(&socket).unwrap();
         irqbalance.ban(&Cpus::from([1])).unwrap();
         irqbalance.restore().unwrap();

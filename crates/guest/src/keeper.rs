@@ -81,6 +81,8 @@ pub fn clean_up() -> Result<()> {
 /// The keeper, as its employer sees it. Dropping it has everything undone, and waits for that.
 pub struct Keeper {
     child: Child,
+    /// What it was told last.
+    told: Option<Undo>,
 }
 
 impl Keeper {
@@ -90,19 +92,24 @@ impl Keeper {
     /// No process can be started.
     pub fn start() -> Result<Keeper> {
         let child = Command::new("/proc/self/exe").arg(SUBCOMMAND).stdin(Stdio::piped()).spawn();
-        Ok(Keeper { child: child.context("cannot start the process that cleans up")? })
+        Ok(Keeper { child: child.context("cannot start the process that cleans up")?, told: None })
     }
 
     /// Says what has to be undone from now on, before it is done.
     ///
     /// # Errors
     /// It has been killed, or [`FILE`] cannot be written.
-    pub fn tell(&mut self, undo: &Undo) -> Result<()> {
+    pub fn tell(&mut self, undo: Undo) -> Result<()> {
+        if self.told.as_ref() == Some(&undo) {
+            return Ok(());
+        }
         undo.save()?;
         let pipe = self.child.stdin.as_mut().context("the process that cleans up is gone")?;
-        let mut line = serde_json::to_vec(undo)?;
+        let mut line = serde_json::to_vec(&undo)?;
         line.push(b'\n');
-        pipe.write_all(&line).context("the process that cleans up is gone")
+        pipe.write_all(&line).context("the process that cleans up is gone")?;
+        self.told = Some(undo);
+        Ok(())
     }
 }
 

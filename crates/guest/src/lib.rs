@@ -10,7 +10,7 @@
 //! * [`kthreads`]: kernel threads, which are in no cpuset.
 //! * [`settings`]: what changes while it runs.
 //! * [`native`]: the kernel's own governor, beside which ours does not run.
-//! * [`irqbalance`], [`steer`]: interrupts follow.
+//! * `interrupts.rs`: interrupts follow, by [`irqbalance`], or by [`steer`].
 //! * [`realtime`]: tasks that cannot be moved.
 //! * [`keeper`]: puts back what was changed outside the scheduler, however the program ends.
 
@@ -21,6 +21,7 @@ mod berth;
 pub mod cpusets;
 pub mod enforce;
 mod guest;
+mod interrupts;
 pub mod irqbalance;
 pub mod keeper;
 pub mod kthreads;

@@ -5,11 +5,15 @@ use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use overbook_scheduler::ending::{self, Refused};
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 const FILE: &str = "/run/overbook/guest.lock";
+
+/// Who may open it: its owner.
+const OWN: u32 = 0o600;
 
 /// Held until it is dropped, or the process ends, however it does.
 pub struct Lock {
@@ -33,7 +37,10 @@ impl Lock {
     fn of(path: &Path, patience: Duration) -> Result<Lock> {
         let problem = || format!("cannot lock {}", path.display());
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).with_context(problem)?;
-        let mut file = File::create(path).with_context(problem)?;
+        // Who can open it can lock it: no user may keep another from root's.
+        let mut options = File::options();
+        let mut file = options.write(true).create(true).mode(OWN).open(path).with_context(problem)?;
+        file.set_permissions(Permissions::from_mode(OWN)).with_context(problem)?;
         let start = Instant::now();
         loop {
             file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
@@ -64,7 +71,12 @@ mod tests {
     fn only_one_has_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("below/lock");
+        // An older one made it for all to read.
+        fs::create_dir(dir.path().join("below")).unwrap();
+        fs::write(&path, "").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
         let first = Lock::of(&path, Duration::ZERO).unwrap();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWN);
         let why = Lock::of(&path, Duration::from_millis(30)).err().unwrap();
         assert_eq!(ending::status(&why), ending::REFUSED, "starting again is of no use");
         assert!(is_held(&path));

@@ -8,8 +8,11 @@ use overbook_scheduler::domains::cores;
 use overbook_scheduler::topology;
 use std::fs;
 
-/// Where the kernel lists CPUs that were isolated at boot, and by cpusets.
-const ISOLATED: [&str; 2] = ["/sys/devices/system/cpu/isolated", "/sys/fs/cgroup/cpuset.cpus.isolated"];
+/// Where the kernel lists CPUs that were isolated at boot.
+pub(crate) const ISOLATED_AT_BOOT: &str = "/sys/devices/system/cpu/isolated";
+
+/// The same, and those that cpusets isolate.
+const ISOLATED: [&str; 2] = [ISOLATED_AT_BOOT, "/sys/fs/cgroup/cpuset.cpus.isolated"];
 
 /// The online CPUs, core by core.
 #[derive(Clone, Debug, Default)]

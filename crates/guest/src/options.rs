@@ -26,10 +26,10 @@ pub struct Options {
     #[arg(long)]
     pub steer_irqs: bool,
     /// Change the one that is running, and print what is in force then; start nothing. May be given several times
-    #[arg(long, value_name = "KEY=VALUE", value_parser = change::<Settings>, long_help = Settings::help_of_set(), group = "instead")]
+    #[arg(long, value_name = "KEY=VALUE", value_parser = change::<Settings>, long_help = Settings::help_of_set(), groups = ["instead", "asks"])]
     pub set: Vec<Change>,
     /// Write what the monitor sees to a file
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "replay")]
     pub record: Option<PathBuf>,
     /// Print what the governor would have done with a recorded file; start nothing
     #[arg(long, value_name = "FILE", group = "instead")]
@@ -38,10 +38,10 @@ pub struct Options {
     #[arg(long, value_name = "SEC", value_parser = seconds)]
     pub stats: Option<f64>,
     /// Print statistics of the one that is running, every so many seconds; start nothing
-    #[arg(long, value_name = "SEC", value_parser = seconds, group = "instead")]
+    #[arg(long, value_name = "SEC", value_parser = seconds, groups = ["instead", "asks"])]
     pub monitor: Option<f64>,
     /// Print the statistics of the one that is running, once, as a line of JSON; start nothing
-    #[arg(long, group = "instead")]
+    #[arg(long, groups = ["instead", "asks"])]
     pub status: bool,
     /// Check everything, have the kernel verify the scheduler if there is one, and end
     #[arg(long, group = "instead")]
@@ -50,7 +50,7 @@ pub struct Options {
     #[arg(long)]
     pub replace: bool,
     /// Put back what a killed `overbook guest` has left behind (cpusets, kernel threads, irqbalance, interrupts, the published list), and end
-    #[arg(long, group = "instead")]
+    #[arg(long, groups = ["instead", "asks"])]
     pub clean_up: bool,
     /// Explain the statistics
     #[arg(long)]

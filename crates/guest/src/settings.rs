@@ -84,7 +84,11 @@ impl Settings {
     /// Two contradict each other.
     pub fn check(&self) -> Result<()> {
         if self.low > self.high {
-            bail!(WrongOption("low exceeds high: cores would come and go at the same steal".into()));
+            let (low, high) = (self.low, self.high);
+            bail!(WrongOption(format!(
+                "low is {low} and high {high}, so cores would come and go at the same steal: raise high to {low}, or lower \
+                 low to {high}"
+            )));
         }
         Ok(())
     }
@@ -154,7 +158,7 @@ mod tests {
     #[test]
     fn thresholds_that_cross_are_refused() {
         let crossed = defaults().with(&changes::<Settings>("low=600").unwrap()).unwrap();
-        assert!(crossed.check().unwrap_err().to_string().starts_with("low exceeds high"));
+        assert!(crossed.check().unwrap_err().to_string().contains("raise high to"));
         // Together they may pass each other.
         defaults().with(&changes::<Settings>("low=600 high=700").unwrap()).unwrap().check().unwrap();
     }

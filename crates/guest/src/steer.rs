@@ -25,15 +25,19 @@ impl Steering {
     }
 
     /// Finds out which interrupts have to move to be at those of their CPUs that are preferred, or at all preferred ones if
-    /// they have none of them; what these had is part of what is put back from here on.
-    pub fn survey(&mut self, preferred: &Cpus) {
+    /// they have none of them; what these had is part of what is put back from here on. Only those that have no other
+    /// preferred CPU are at isolated ones, which always are preferred.
+    pub fn survey(&mut self, preferred: &Cpus, isolated: &Cpus) {
         self.due.clear();
+        let shared: Cpus = preferred.difference(isolated).copied().collect();
+        let of = |allowed: &Cpus, cpus: &Cpus| allowed.intersection(cpus).copied().collect::<Cpus>();
         for irq in self.irqs() {
             let Ok(now) = fs::read_to_string(self.file(irq)) else { continue };
             let original = self.before.get(&irq).unwrap_or(&now).trim().to_string();
             let Ok(allowed) = cpulist::parse(&original) else { continue };
-            let near: Cpus = allowed.intersection(preferred).copied().collect();
-            let wanted = cpulist::format(if near.is_empty() { preferred } else { &near });
+            let choices = [of(&allowed, &shared), of(&allowed, preferred), shared.clone(), preferred.clone()];
+            let wanted =
+                choices.iter().find(|cpus| !cpus.is_empty()).map(cpulist::format).unwrap_or_default();
             if wanted != now.trim() {
                 self.before.insert(irq, original);
                 self.due.insert(irq, wanted);
@@ -79,16 +83,32 @@ mod tests {
         }
         let read = |irq| fs::read_to_string(file(irq)).unwrap().trim().to_string();
         let mut steering = Steering::new(dir.path());
-        steering.survey(&Cpus::from([0, 1]));
+        steering.survey(&Cpus::from([0, 1]), &Cpus::new());
         let mut told = steering.clone();
         told.restore();
         assert_eq!([read(1), read(9), read(20)], ["0-3", "2-3", "0"], "nothing was moved");
         assert_eq!(steering.follow(), 2);
         assert_eq!([read(1), read(9), read(20)], ["0-1", "0-1", "0"]);
-        steering.survey(&Cpus::from([0, 1, 2]));
+        steering.survey(&Cpus::from([0, 1, 2]), &Cpus::new());
         assert_eq!(steering.follow(), 2);
         assert_eq!([read(1), read(9)], ["0-2", "2"]);
         steering.restore();
         assert_eq!([read(1), read(9), read(20)], ["0-3", "2-3", "0"]);
+    }
+
+    #[test]
+    fn isolated_cpus_are_spared() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |irq: usize| dir.path().join(irq.to_string()).join("smp_affinity_list");
+        let irqs = ["2-3", "0-7", "7", "3,7"];
+        for (irq, cpus) in irqs.iter().enumerate() {
+            fs::create_dir(dir.path().join(irq.to_string())).unwrap();
+            fs::write(file(irq), cpus).unwrap();
+        }
+        let mut steering = Steering::new(dir.path());
+        steering.survey(&Cpus::from([0, 1, 7]), &Cpus::from([7]));
+        steering.follow();
+        let now: Vec<String> = (0..irqs.len()).map(|irq| fs::read_to_string(file(irq)).unwrap()).collect();
+        assert_eq!(now, ["0-1", "0-1", "7", "7"]);
     }
 }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Traces: what the monitor saw, to see afterwards what another governor would have done. The first line is the
-//! machine, every other one a period.
+//! machine, every other one a period, or the machine after CPUs have come or gone.
 
 use crate::machine::Machine;
 use crate::monitor::Monitor;
 use crate::steal::Record;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::steal::{Core, Rules, ratio};
 use serde::{Deserialize, Serialize};
@@ -27,15 +27,23 @@ struct CoreLine {
 /// # Errors
 /// The file cannot be written.
 pub fn begin(file: &Path, machine: &Machine) -> Result<File> {
+    let mut out = File::create(file).with_context(|| format!("cannot write trace {}", file.display()))?;
+    self::machine(&mut out, machine)?;
+    Ok(out)
+}
+
+/// Adds the machine as it is from now on.
+///
+/// # Errors
+/// The disk is full.
+pub fn machine(out: &mut File, machine: &Machine) -> Result<()> {
     let core = |(cpus, core): (&Cpus, &Core)| CoreLine {
         cpus: cpulist::format(cpus),
         node: core.node,
         keep: core.keep != 0,
     };
     let cores: Vec<CoreLine> = machine.cpus.iter().zip(&machine.cores).map(core).collect();
-    let mut out = File::create(file).with_context(|| format!("cannot write trace {}", file.display()))?;
-    writeln!(out, "{}", serde_json::to_string(&cores)?)?;
-    Ok(out)
+    writeln!(out, "{}", serde_json::to_string(&cores)?).context("cannot write to the trace")
 }
 
 /// Adds a period.
@@ -58,31 +66,48 @@ pub fn replay(file: &Path, rules: Rules, out: &mut dyn Write) -> Result<()> {
     // A device never ends.
     let read = File::open(file).and_then(|trace| trace.take(LONGEST).read_to_string(&mut text));
     read.with_context(|| format!("cannot read trace {}", file.display()))?;
-    let mut lines = text.lines();
+    ensure!(
+        (text.len() as u64) < LONGEST,
+        "trace {} is longer than 256 MiB: replay a part of it",
+        file.display()
+    );
     let wrong = |n: usize| format!("{}:{n}: not a trace of `overbook guest --record`", file.display());
-    let cores: Vec<CoreLine> =
-        lines.next().and_then(|line| serde_json::from_str(line).ok()).with_context(|| wrong(1))?;
-    let mut machine = Machine::default();
-    for core in cores {
-        machine.cpus.push(cpulist::parse(&core.cpus).with_context(|| wrong(1))?);
-        machine.cores.push(Core { node: core.node, preferred: 1, keep: core.keep.into() });
-    }
-    let cpus = machine.online().len() as u64;
-    let mut monitor = Monitor::new(rules, machine);
-    writeln!(out, "period    steal    used  preferred")?;
-    for (n, line) in lines.enumerate() {
-        let record: Record = serde_json::from_str(line).with_context(|| wrong(n + 2))?;
+    let mut monitor = None;
+    let mut period = 0;
+    for (n, line) in text.lines().enumerate() {
+        if n == 0 || line.starts_with('[') {
+            let machine = read_machine(line).with_context(|| wrong(n + 1))?;
+            monitor = Some((machine.online().len() as u64, Monitor::new(rules, machine)));
+            if n == 0 {
+                writeln!(out, "period    steal    used  preferred")?;
+            }
+            continue;
+        }
+        let Some((cpus, monitor)) = &mut monitor else { continue };
+        let record: Record = serde_json::from_str(line).with_context(|| wrong(n + 1))?;
         monitor.step(&record);
+        period += 1;
         writeln!(
             out,
-            "{:>6}  {:>5.2} %  {:>6.2}  {}",
-            n + 1,
-            f64::from(ratio(record.steal_ns, record.elapsed_ns * cpus)) / 100.0,
+            "{period:>6}  {:>5.2} %  {:>6.2}  {}",
+            f64::from(ratio(record.steal_ns, record.elapsed_ns * *cpus)) / 100.0,
             record.run_ns as f64 / record.elapsed_ns.max(1) as f64,
             cpulist::format(&monitor.preferred())
         )?;
     }
+    ensure!(period > 0, "trace {} has no period: record for longer", file.display());
     Ok(())
+}
+
+/// Of a line that is a machine.
+fn read_machine(line: &str) -> Result<Machine> {
+    let mut machine = Machine::default();
+    for core in serde_json::from_str::<Vec<CoreLine>>(line)? {
+        machine.cpus.push(cpulist::parse(&core.cpus)?);
+        machine.cores.push(Core { node: core.node, preferred: 1, keep: core.keep.into() });
+    }
+    ensure!(!machine.cores.is_empty(), "a machine has a core");
+    Ok(machine)
 }
 
 #[cfg(test)]
@@ -92,10 +117,10 @@ mod tests {
 
     #[test]
     fn a_trace_replays_as_it_was_decided() {
+        let of = |cpus| Machine::new((0..cpus).map(|i| (0, Cpus::from([i]))), &Cpus::new(), &Cpus::new());
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("trace");
-        let machine = Machine::new((0..4).map(|i| (0, Cpus::from([i]))), &Cpus::new(), &Cpus::new());
-        let mut trace = begin(&file, &machine).unwrap();
+        let mut trace = begin(&file, &of(4)).unwrap();
         for _ in 0..3 {
             let record = Record { elapsed_ns: 1_000_000, run_ns: 2_000_000, steal_ns: 2_000_000 };
             append(&mut trace, &record).unwrap();
@@ -106,8 +131,23 @@ mod tests {
         let text = String::from_utf8(out).unwrap();
         let last = text.lines().last().unwrap();
         assert_eq!(last, "     3  50.00 %    2.00  0-1");
-        std::fs::write(&file, "[]\n{\"elapsed_ns\":1}\n").unwrap();
-        let error = replay(&file, rules, &mut Vec::new()).unwrap_err().to_string();
-        assert!(error.contains("trace:2: not a trace"), "{error}");
+        // Two of the CPUs go offline.
+        super::machine(&mut trace, &of(2)).unwrap();
+        append(&mut trace, &Record { elapsed_ns: 1_000_000, run_ns: 1_000_000, steal_ns: 1_000_000 })
+            .unwrap();
+        let mut out = Vec::new();
+        replay(&file, rules, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap().lines().last(), Some("     4  50.00 %    1.00  0-1"));
+        let core = r#"[{"cpus":"0","node":0,"keep":true}]"#;
+        for (text, says) in [
+            (format!("{core}\n{{\"elapsed_ns\":1}}\n"), "trace:2: not a trace"),
+            (format!("{core}\n"), "no period"),
+            ("[]\n".into(), "trace:1: not a trace"),
+            (String::new(), "no period"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = replay(&file, rules, &mut Vec::new()).unwrap_err().to_string();
+            assert!(error.contains(says), "{error}");
+        }
     }
 }

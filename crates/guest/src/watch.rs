@@ -89,6 +89,12 @@ struct Watch<'g> {
     outdated: bool,
 }
 
+impl Watch<'_> {
+    fn period(&self) -> Duration {
+        self.guest.interval().mul_f64(self.stretch)
+    }
+}
+
 impl Session for Watch<'_> {
     const COMMAND: &'static str = COMMAND;
     type Request = Vec<Change>;
@@ -103,7 +109,10 @@ impl Session for Watch<'_> {
     }
 
     fn heed(&mut self, changes: Vec<Change>) -> Result<()> {
-        self.guest.change(&changes, self.enforcer)
+        self.guest.change(&changes, self.enforcer)?;
+        // A shorter period begins at once.
+        self.due = self.due.min(Instant::now() + self.period());
+        Ok(())
     }
 
     fn stats(&mut self) -> Result<GuestStats> {
@@ -124,7 +133,7 @@ impl Session for Watch<'_> {
         if now < self.due {
             return Ok(());
         }
-        let period = self.guest.interval().mul_f64(self.stretch);
+        let period = self.period();
         // A short period says little, so those that were missed are not made up for.
         self.due = (self.due + period).max(now + period / 2);
         self.outdated = self.enforcer.is_outdated();

@@ -4,6 +4,7 @@
 use super::guest::{Guest, Injected, PATIENCE, Worker, places, preferred, stats, wait};
 use super::kernel::complaints;
 use crate::machine::describe::scheduler_state;
+use crate::machine::task;
 use anyhow::{Result, bail, ensure};
 use overbook_cli::affinity;
 use overbook_cli::cpulist::Cpus;
@@ -84,6 +85,10 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     guest.wait(PATIENCE, "keep kernel threads there", || {
         Ok(of_kernel_threads()? == [Cpus::from([0, 1])].into())
     })?;
+    ensure!(
+        task::bind(groups[0].worker.tid, &[3]).is_err(),
+        "a task could bind itself to a CPU that is not preferred"
+    );
     say("cpusets: half is stolen, and tasks run on one core, kernel threads among them; EEVDF schedules")?;
 
     guest.kill()?;
@@ -123,12 +128,35 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     guest.wait(PATIENCE, "use all again", || Ok(everywhere()?.len() == 4))?;
     let wants = groups[0].worker.used_within(Duration::from_millis(500));
     ensure!(wants > 0.1, "a task had {wants} of a CPU");
+    say("cpusets: steal is over: all is as it was")?;
+
+    // CPU 3 becomes a partition's; a cgroup that had no CPUs of its own comes.
+    for group in groups.iter().chain([&late]) {
+        group.set("0-2")?;
+    }
+    let partition = format!("{CGROUPS}/apart");
+    fs::create_dir(&partition)?;
+    fs::write(format!("{partition}/cpuset.cpus"), "3")?;
+    fs::write(format!("{partition}/cpuset.cpus.partition"), "root")?;
+    let is_one = || -> Result<bool> {
+        Ok(fs::read_to_string(format!("{partition}/cpuset.cpus.partition"))?.trim() == "root")
+    };
+    ensure!(is_one()?, "there is no partition");
+    let last = Group::new("f.slice")?;
+    steal.set(25);
+    guest.wait(PATIENCE, "prefer less than all", || {
+        Ok(stats()?["scheduling"] == 1 && !last.cpus()?.is_empty())
+    })?;
+    ensure!(is_one()?, "a partition has lost its CPU to {:?}", last.cpus()?);
+    steal.set(0);
+    guest.wait(PATIENCE, "prefer all once more", || Ok(preferred() == "0-3" && last.cpus()? == "0-2"))?;
+    ensure!(is_one()?, "a partition has lost its CPU at the end");
     drop(guest);
     ensure!(enabled()?, "cpusets of others are gone");
     if let Some(line) = complaints() {
         bail!("the kernel complains: {line}");
     }
-    say("cpusets: steal is over: all is as it was; the kernel had no complaint")
+    say("cpusets: a partition keeps its CPU; the kernel had no complaint")
 }
 
 fn cpus(groups: &[Group]) -> Result<Vec<String>> {
