@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook guest`.
 
-use crate::host::{Common, hide_libbpf, stop_at_signals};
+use crate::host::{Common, arranged, stop_at_signals};
 use anyhow::Result;
 use clap::Args;
 use overbook_guest::Options;
 use overbook_observe::exporter::Subject;
 
 #[derive(Args)]
-#[command(mut_args(hide_libbpf))]
+#[command(mut_args(arranged))]
 pub struct Guest {
     #[command(flatten)]
     options: Options,
@@ -19,7 +19,9 @@ pub struct Guest {
 impl Guest {
     /// Schedules until Ctrl-C or SIGTERM.
     pub fn run(&self) -> Result<()> {
-        self.common.start(Subject::Guest)?;
+        if !self.options.dry_run && !self.options.help_stats && self.options.replay.is_none() {
+            self.common.start(Subject::Guest, self.options.replace)?;
+        }
         overbook_guest::run(&self.options, &stop_at_signals()?)
     }
 }

@@ -7,10 +7,13 @@ use overbook_cli::output::Stdout;
 use overbook_host::Options;
 use overbook_observe::exporter::{self, Subject};
 use signal_hook::consts::{SIGINT, SIGTERM};
-use std::io::{Read, Write};
+use std::io::ErrorKind::AddrInUse;
+use std::io::{self, Read, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// Bytes that no domain's XML has.
 const LARGEST_XML: u64 = 16 << 20;
@@ -25,9 +28,34 @@ pub struct Common {
 }
 
 impl Common {
-    /// Starts what these options ask for.
-    pub fn start(&self, subject: Subject) -> Result<()> {
-        self.metrics.map_or(Ok(()), |address| exporter::serve(address, subject).map(drop))
+    /// Starts what these options ask for, while a scheduler is to run. One that `replaces` another may find that this one
+    /// still answers at the address.
+    pub fn start(&self, subject: Subject, replaces: bool) -> Result<()> {
+        let Some(address) = self.metrics else { return Ok(()) };
+        let is_taken = |why: &anyhow::Error| {
+            why.chain().filter_map(|cause| cause.downcast_ref()).any(|io: &io::Error| io.kind() == AddrInUse)
+        };
+        match exporter::serve(address, subject) {
+            Err(why) if replaces && is_taken(&why) => {
+                thread::spawn(move || serve_when_free(address, subject));
+                Ok(())
+            }
+            served => served.map(drop),
+        }
+    }
+}
+
+/// How long the one that is replaced may keep its address.
+const LEAVES: Duration = Duration::from_secs(60);
+
+fn serve_when_free(address: SocketAddr, subject: Subject) {
+    let start = Instant::now();
+    while let Err(why) = exporter::serve(address, subject) {
+        if start.elapsed() > LEAVES {
+            log::warn!("{why:#}: nobody is told any metrics");
+            return;
+        }
+        thread::sleep(Duration::from_millis(200));
     }
 }
 
@@ -37,7 +65,7 @@ pub fn address(text: &str) -> Result<SocketAddr, String> {
 }
 
 #[derive(Args)]
-#[command(mut_args(hide_libbpf))]
+#[command(mut_args(arranged))]
 pub struct Host {
     #[command(flatten)]
     options: Options,
@@ -48,7 +76,9 @@ pub struct Host {
 impl Host {
     /// Schedules until Ctrl-C or SIGTERM.
     pub fn run(&self) -> Result<()> {
-        self.common.start(Subject::Host)?;
+        if !self.options.dry_run && !self.options.help_stats {
+            self.common.start(Subject::Host, self.options.replace)?;
+        }
         overbook_host::run(&self.options, &stop_at_signals()?)
     }
 }
@@ -66,10 +96,15 @@ pub fn domain_class() -> Result<()> {
     Ok(())
 }
 
-/// libbpf's options work, but are for those who know libbpf.
-pub fn hide_libbpf(arg: Arg) -> Arg {
+/// Options that ask one that runs already: the group `asks`.
+const ASKS: [&str; 5] = ["monitor", "set", "class", "status", "clean_up"];
+
+/// Beside an option that asks one that runs, all others would do nothing. libbpf's options work, but are for those who know
+/// libbpf.
+pub fn arranged(arg: Arg) -> Arg {
     let hidden = arg.is_hide_set() || arg.get_help_heading() == Some("Options of libbpf");
-    arg.hide(hidden)
+    let asks = ASKS.contains(&arg.get_id().as_str());
+    if asks { arg } else { arg.conflicts_with("asks").hide(hidden) }
 }
 
 /// Raised by Ctrl-C and SIGTERM.
@@ -108,5 +143,23 @@ mod tests {
         };
         assert_eq!(metrics(&[]), None);
         assert!(metrics(&["--metrics"]).unwrap().ip().is_loopback());
+    }
+
+    #[test]
+    fn what_would_do_nothing_beside_a_question_is_refused() {
+        let fits =
+            |arguments: &[&str]| options().try_get_matches_from(["host"].iter().chain(arguments)).is_ok();
+        assert!(
+            fits(&["--set", "slice-us=2000", "--set", "apart-us=0"]) || fits(&["--set", "slice-us=2000"])
+        );
+        assert!(
+            fits(&["--dry-run", "--metrics"]) && fits(&["--stats", "1", "--costs", "--slice-us", "4000"])
+        );
+        for more in
+            [&["--slice-us", "4000"][..], &["--stats", "2"], &["--replace"], &["--metrics"], &["--costs"]]
+        {
+            assert!(!fits(&[&["--set", "slice-us=2000"], more].concat()), "{more:?}");
+            assert!(!fits(&[&["--monitor", "1"], more].concat()), "{more:?}");
+        }
     }
 }

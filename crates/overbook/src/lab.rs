@@ -157,8 +157,14 @@ impl Lab {
 
 fn check(files: &[PathBuf]) -> Result<()> {
     for file in files {
-        let scenario = variants::read(Source { file, variants_of: None, settings: &[] })?;
-        writeln!(Stdout, "{}: fine ({})", file.display(), scenario.heading())?;
+        let kind = match overbook_lab::Scenario::read(file)? {
+            (scenario, _) if scenario.tunnel.is_some() => {
+                overbook_tunnel::scene::read(file)?;
+                "for the wind tunnel".into()
+            }
+            _ => variants::read(Source { file, variants_of: None, settings: &[] })?.heading(),
+        };
+        writeln!(Stdout, "{}: fine ({kind})", file.display())?;
     }
     Ok(())
 }

@@ -58,6 +58,9 @@ impl Label {
         let stop = stop_at_signals()?;
         let (start, every) = (Instant::now(), Duration::from_secs(60 * self.minutes));
         let mut observer = self.gap.observer();
+        if let Some(folder) = self.record.parent() {
+            fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        }
         let mut recorder = Recorder::open(&self.record, LIMIT)?;
         let mut due = start;
         loop {

@@ -12,7 +12,7 @@ use overbook_observe::recording::Recorder;
 use overbook_observe::report::{Origin, Report};
 use overbook_observe::snapshot::{beginnings, read_recording};
 use overbook_observe::{Snapshot, Window};
-use overbook_report::json::write_atomically;
+use overbook_report::json::{check_writable, write_atomically};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -24,7 +24,7 @@ const BEAT: Duration = Duration::from_millis(100);
 #[derive(Args)]
 pub struct ReportArgs {
     /// Length of the measurement, in seconds; Ctrl-C ends it earlier
-    #[arg(long, default_value_t = 60.0, value_parser = overbook_cli::values::seconds)]
+    #[arg(long, default_value_t = 60.0, value_parser = overbook_cli::values::seconds, conflicts_with = "from")]
     seconds: f64,
     /// Print JSON
     #[arg(long)]
@@ -54,6 +54,9 @@ impl ReportArgs {
         if self.html.is_some() && self.html.as_ref() == recording {
             anyhow::bail!("the page would replace the recording: name another file for --html");
         }
+        if let Some(page) = &self.html {
+            check_writable(page)?;
+        }
         let report = match &self.from {
             Some(file) => self.of_recording(file, None)?,
             None => {
@@ -66,20 +69,18 @@ impl ReportArgs {
                 }
             }
         };
-        if let Some(file) = &self.html {
-            match &report.far {
-                Some(far) => write_atomically(file, &page::render(far)?)?,
-                None => {
-                    anyhow::bail!("there is no page to write: {}", report.far_unknown.unwrap_or_default())
-                }
-            }
-        }
         if self.json {
             writeln!(Stdout, "{}", serde_json::to_string_pretty(&report)?)?;
         } else {
             write!(Stdout, "{}", report.text())?;
         }
-        Ok(())
+        match (&self.html, &report.far) {
+            (None, _) => Ok(()),
+            (Some(file), Some(far)) => write_atomically(file, &page::render(far)?),
+            (Some(_), None) => {
+                anyhow::bail!("there is no page to write: {}", report.far_unknown.unwrap_or_default())
+            }
+        }
     }
 
     /// Of a file: its last recording, or this window of it; and how far, by all of it.
@@ -88,7 +89,7 @@ impl ReportArgs {
         let beginnings = beginnings(&snapshots);
         let origin = if window.is_some() { Origin::here() } else { Origin::Recording };
         let (Some(begin), Some(last)) = (beginnings.last(), snapshots.last()) else {
-            anyhow::bail!("the recording is empty");
+            anyhow::bail!("{} has no snapshot: record with `overbook report --record {0}`", file.display());
         };
         if beginnings.len() > 1 && window.is_none() {
             note(format_args!("{} recordings are in this file: this is the last one", beginnings.len()));

@@ -79,7 +79,9 @@ impl Top {
         }
         // Whoever ends it has a terminal that is as it was.
         let stop = crate::host::stop_at_signals()?;
-        let before = source.next()?.context("the recording is empty")?;
+        let before = source
+            .next()?
+            .context("the recording has no snapshot: record with `overbook report --record`")?;
         let mut view = View { window: Window::between(&before, &before), last: before, ..View::default() };
         let mut terminal = ratatui::try_init().context("cannot draw on this terminal")?;
         let outcome = view.run(&mut terminal, &mut source, interval, &stop);

@@ -8,6 +8,7 @@ use overbook_cli::values;
 use overbook_observe::far::{Far, representatives};
 use overbook_observe::snapshot::read_recording;
 use overbook_report::format::NONE;
+use overbook_report::json::{check_writable, write_atomically};
 use overbook_report::table;
 use overbook_tunnel::replay::Load;
 use overbook_tunnel::{agree, picture, replay, scene, show};
@@ -114,10 +115,10 @@ pub struct Run {
     #[arg(long, value_name = "KEY=VALUE", value_parser = pair)]
     set: Vec<(String, u64)>,
     /// Print what ran where, and why, in this window, in ms since the start
-    #[arg(long, value_name = "FROM..TO", value_parser = window)]
+    #[arg(long, value_name = "FROM..TO", value_parser = window, conflicts_with = "json")]
     trace: Option<Range<u64>>,
     /// Draw what ran where, in the window of --trace or the first 100 ms of the measured one
-    #[arg(long, value_name = "FILE.svg|.html")]
+    #[arg(long, value_name = "FILE.svg|.html", value_parser = picture_file)]
     picture: Option<PathBuf>,
     /// Print everything as one line of JSON per scenario
     #[arg(long)]
@@ -146,6 +147,14 @@ fn window(text: &str) -> Result<Range<u64>, String> {
         .ok_or_else(|| "give two times in ms, such as 100..105.5".into())
 }
 
+fn picture_file(text: &str) -> Result<PathBuf, String> {
+    let file = PathBuf::from(text);
+    match file.extension().is_some_and(|extension| extension == "svg" || extension == "html") {
+        true => Ok(file),
+        false => Err("name a file that ends in .svg or .html".into()),
+    }
+}
+
 impl Tunnel {
     pub fn run(&self) -> Result<()> {
         match self {
@@ -171,6 +180,9 @@ impl Run {
     fn run(&self) -> Result<()> {
         if self.picture.is_some() && self.scenarios.len() > 1 {
             bail!("a picture is of one scenario: name one file");
+        }
+        if let Some(file) = &self.picture {
+            check_writable(file)?;
         }
         // All mistakes in files come before the first is run.
         let scenarios = self.scenarios.iter().map(|file| scene::read(file)).collect::<Result<Vec<_>>>()?;
@@ -201,6 +213,10 @@ impl Run {
             traced: traced.clone(),
         };
         let mut scene = scene::build(scenario, &options)?;
+        if traced.start >= scene.until {
+            let end = scene.until as f64 / 1e6;
+            bail!("the run ends at {end} ms: trace what is before that, or give more --seconds");
+        }
         let report = scene.run();
         let mut out = std::io::BufWriter::new(Stdout);
         if self.trace.is_some() && !self.json {
@@ -228,7 +244,7 @@ impl Run {
             let svg = picture::svg(&scene, &scenario.title, &traced)?;
             let page = file.extension().is_some_and(|extension| extension == "html");
             let text = if page { picture::html(&svg, &scenario.title) } else { svg };
-            std::fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+            write_atomically(file, &text)?;
         }
         Ok(report.findings.lines())
     }

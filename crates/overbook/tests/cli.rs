@@ -202,9 +202,7 @@ fn shipped_scenarios_are_sound() {
     let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scenarios");
     let below =
         |dir: &Path| std::fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect::<Vec<_>>();
-    // crates/tunnel tries the wind tunnel's.
-    let folders = below(Path::new(dir)).into_iter().filter(|path| !path.ends_with("tunnel"));
-    let files: Vec<_> = folders.flat_map(|folder| below(&folder)).collect();
+    let files: Vec<_> = below(Path::new(dir)).iter().flat_map(|folder| below(folder)).collect();
     // Commands in results name a file without its folder.
     let names: HashSet<_> = files.iter().map(|file| file.file_name().unwrap()).collect();
     assert!(files.len() > 20 && names.len() == files.len(), "{files:?}");
@@ -218,10 +216,23 @@ fn vm_processes_are_for_their_parents() {
 }
 
 #[test]
+fn outputs_are_tried_before_the_work_and_kept_if_it_fails() {
+    let dir = TempDir::new().unwrap();
+    let (file, other) = (dir.path().join("recording.jsonl"), dir.path().join("none/page.html"));
+    std::fs::write(&file, "of a day\n").unwrap();
+    let (file, other) = (file.to_str().unwrap(), other.to_str().unwrap());
+    complaint(&["lab", "observe", "-o", file, "--kernel", "/nonexistent"], &[]);
+    assert_eq!(std::fs::read_to_string(file).unwrap(), "of a day\n");
+    let new = dir.path().join("new.jsonl");
+    let said = complaint(&["report", "--record", new.to_str().unwrap(), "--html", other], &[]);
+    assert!(said.contains("there is no folder") && !new.exists(), "{said}");
+}
+
+#[test]
 fn bad_windows_and_recordings_are_refused() {
     assert!(refusal(&["report", "--seconds", "0"]).contains("a number from 0.1 to 86400 belongs here"));
     assert!(complaint(&["top", "--from", "/dev/null"], &[]).contains("no terminal"));
-    assert!(complaint(&["report", "--from", "/dev/null"], &[]).contains("the recording is empty"));
+    assert!(complaint(&["report", "--from", "/dev/null"], &[]).contains("/dev/null has no snapshot"));
     let said = complaint(&["report", "--from", SCENARIO], &[]);
     assert!(said.contains("lock-2to1.toml:1: not a recorded snapshot"), "{said}");
 }
@@ -283,7 +294,7 @@ fn defaults_come_from_a_file_and_the_command_line_wins() {
     let file = file.to_str().unwrap();
     std::fs::write(file, "[guest]\nlow = 900\nhigh = 800\n").unwrap();
     let config = [("OVERBOOK_CONFIG", file)];
-    assert!(complaint(&["guest"], &config).contains("low exceeds high"));
+    assert!(complaint(&["guest"], &config).contains("raise high to"));
     let said = complaint(&["guest", "--low", "100", "--replay", "/nonexistent"], &config);
     assert!(said.contains("cannot read trace"), "{said}");
     std::fs::write(file, "[guest]\nlow = \n").unwrap();
@@ -355,6 +366,9 @@ fn the_tunnel_fails_in_one_sentence() {
     );
     for (arguments, words) in [
         (["headline/lock-2to1.toml", "--trace", "5"], "two times in ms"),
+        (["headline/lock-2to1.toml", "--trace", "99999..100000"], "the run ends at"),
+        (["headline/lock-2to1.toml", "--picture", "x.png"], "ends in .svg or .html"),
+        (["headline/lock-2to1.toml", "--picture", "/nonexistent/x.svg"], "there is no folder /nonexistent"),
         (["headline/lock-2to1.toml", "--set", "slice_ns"], "a variable and a number"),
         (["headline/lock-2to1.toml", "--set", "slice=1"], "no setting \"slice\""),
         (["headline/lock-2to1.toml", "--seconds", "0"], "give seconds"),

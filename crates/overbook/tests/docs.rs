@@ -69,7 +69,9 @@ fn commands_of_the_docs_are_tried() {
     for (file, line) in all {
         let (command, comment) = line.split_once('#').unwrap_or((&line, ""));
         let command = command.trim().trim_start_matches("sudo ").trim_start_matches("target/release/");
-        let words: Vec<&str> = command.split_whitespace().skip(1).collect();
+        // What a shell takes off.
+        let words: Vec<&str> =
+            command.split_whitespace().skip(1).map(|word| word.trim_matches('\'')).collect();
         if command.starts_with("overbook ") {
             let (fine, text) = overbook(&[&words[..], &["--help"]].concat(), dir.path());
             assert!(fine, "{file}: {line}\n{text}");

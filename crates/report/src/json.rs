@@ -3,7 +3,7 @@
 
 use crate::schema::{Report, SCHEMA};
 use anyhow::{Context, Result, bail};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::Path;
 
 /// Writes text whole or not at all; what is no file, as `/dev/stdout` or a pipe, is written to and not replaced.
@@ -18,8 +18,7 @@ pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
         if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
             return std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
         }
-        // Its name says nothing to anybody.
-        let mut file = tempfile::NamedTempFile::new_in(dir).map_err(|e| std::io::Error::from(e.kind()))?;
+        let mut file = temporary(dir)?;
         file.write_all(text.as_bytes())?;
         // A temporary file is private; a report is not.
         use std::os::unix::fs::PermissionsExt;
@@ -29,6 +28,14 @@ pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
         Ok(())
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// A temporary file in a folder. Its name says nothing to anybody, so it is in no message.
+fn temporary(dir: &Path) -> std::io::Result<tempfile::NamedTempFile> {
+    tempfile::NamedTempFile::new_in(dir).map_err(|why| match why.kind() {
+        ErrorKind::NotFound => std::io::Error::other(format!("there is no folder {}", dir.display())),
+        kind => kind.into(),
+    })
 }
 
 /// Says before long work that [`write_atomically`] would fail at its end.
@@ -41,7 +48,7 @@ pub fn check_writable(path: &Path) -> Result<()> {
     let tried = match std::fs::metadata(path) {
         Ok(there) if there.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
         Ok(there) if !there.is_file() => Ok(()),
-        _ => tempfile::NamedTempFile::new_in(dir).map(drop).map_err(|e| std::io::Error::from(e.kind())),
+        _ => temporary(dir).map(drop),
     };
     tried.with_context(|| format!("cannot write {}", path.display()))
 }
@@ -122,9 +129,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         assert!(check_writable(&dir.path().join("new.json")).is_ok());
         assert!(check_writable(Path::new("/dev/stdout")).is_ok());
-        for (path, why) in
-            [(dir.path().to_path_buf(), "is a directory"), (dir.path().join("no/new.json"), "not found")]
-        {
+        for (path, why) in [
+            (dir.path().to_path_buf(), "is a directory"),
+            (dir.path().join("no/new.json"), "there is no folder"),
+        ] {
             let error = format!("{:#}", check_writable(&path).unwrap_err());
             assert!(error.contains("cannot write") && error.contains(why), "{error}");
         }

@@ -173,7 +173,7 @@ mod tests {
         let refused = Err::<(), _>(Refused("no sched_ext".into())).context("cannot start").unwrap_err();
         assert_eq!(status(&refused), REFUSED);
         assert_eq!(format!("{refused:#}"), "cannot start: no sched_ext");
-        assert_eq!(status(&anyhow!(WrongOption("low exceeds high".into()))), WRONG_OPTION);
+        assert_eq!(status(&anyhow!(WrongOption("low is above high".into()))), WRONG_OPTION);
         assert_eq!(status(&anyhow!("the disk is full")), 1);
     }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What makes a scenario wrong, and where in its file that stands.
 
+use super::linux::MOST_HOST_MB;
 use super::{Cgroups, Halts, Placement, Scenario, Variant, Vm};
 use crate::machine::describe::parse_cpus;
 use crate::machine::switches::{self, GOVERNOR, SWITCHES};
@@ -14,7 +15,9 @@ impl Scenario {
         let (most_cpus, most_threads) = if self.tunnel.is_some() { (1024, 8) } else { (16, 2) };
         range(&["host", "cpus"], host.cpus, 1, most_cpus)?;
         range(&["host", "smt"], host.smt, 1, most_threads)?;
-        range(&["host", "memory_mb"], host.memory_mb(), 512, 16384)?;
+        if self.linux.is_none() {
+            range(&["host", "memory_mb"], host.memory_mb(), 512, MOST_HOST_MB)?;
+        }
         range(&["host", "shift"], host.shift, 0, 6)?;
         range(&["host", "turn_us"], host.turn_us(), 1, 10_000)?;
         range(&["host", "dilation"], host.dilation, 0.1, 100.0)?;
@@ -98,6 +101,18 @@ impl Scenario {
     }
 
     fn check_layout(&self) -> Result<(), Mistake> {
+        let layout = &self.layout;
+        let placed = layout.placement != Placement::Free || layout.pool.is_some();
+        if placed && (self.linux.is_some() || self.guest.is_some()) {
+            return mistake(
+                &["layout", "placement"],
+                "only micro-guests, [[vm]], are placed: leave it out".into(),
+            );
+        }
+        if layout.cgroups != Cgroups::Flat && self.guest.is_some() {
+            let what = "a machine that is a guest runs no VMs that could have groups: leave it out".into();
+            return mistake(&["layout", "cgroups"], what);
+        }
         match (self.layout.placement, self.layout.pool) {
             (Placement::Pooled, None) => {
                 mistake(&["layout", "placement"], "pooled placement needs `pool`, the CPUs of each VM".into())
@@ -159,6 +174,12 @@ impl Scenario {
         }
         if let Some(slice) = variant.base_slice_us {
             range(&["base_slice_us"], slice, 100.0, 1e6)?;
+            if variant.overbook.is_some() || variant.scheduler.is_some() {
+                return mistake(
+                    &["base_slice_us"],
+                    "EEVDF's slice means nothing to another scheduler: leave it out".into(),
+                );
+            }
         }
         match (&self.guest, &variant.guest, &variant.overbook) {
             (Some(_), _, Some(_)) => {
@@ -406,6 +427,18 @@ mod tests {
                 "x.toml:4: there are two VMs called \"a2\"",
             ),
             (format!("{GOOD}storms = [\"ipi\"]\n"), "x.toml:8: `storms` means nothing to pattern lock"),
+            (
+                format!("{LINUX}\n[layout]\nplacement = \"pinned\"\n"),
+                "x.toml:10: only micro-guests, [[vm]], are placed",
+            ),
+            (
+                LINUX.replace("memory_mb = 4096\n[linux]", "[linux]\nguests = 4\nmemory_mb = 4096"),
+                "x.toml:6: 4 guests of 4096 MB need a host of 17920 MB",
+            ),
+            (
+                format!("{GOOD}[[variant]]\nname = \"a\"\noverbook = []\nbase_slice_us = 3000.0\n"),
+                "x.toml:11: EEVDF's slice means nothing",
+            ),
             (format!("{GOOD}[layout]\npool = 2\n"), "x.toml:9: `pool` goes with"),
             (format!("{GOOD}[layout]\nplacement = \"pooled\"\n"), "x.toml:9: pooled placement needs"),
             (

@@ -71,7 +71,7 @@ pub struct GuestSpec {
     #[serde(default)]
     pub others: u32,
     /// A vCPU runs and is preempted by turns; both together, in µs before dilation. 100 to 10^6.
-    #[serde(default = "host_turn_us", alias = "turn_us")]
+    #[serde(default = "host_turn_us")]
     pub host_turn_us: f64,
     /// How soon it finds its size is measured too: preferred CPUs are looked at all the time, which costs a little.
     #[serde(default)]

@@ -81,6 +81,9 @@ const MEMORY_MB: u32 = 512;
 /// A host's memory in MiB, besides its guests': at least, and by default.
 const HOST_MB: (u32, u32) = (1024, 1536);
 
+/// Most memory of a host, MB.
+pub(super) const MOST_HOST_MB: u32 = 16384;
+
 impl LinuxSpec {
     /// Memory of each guest, in MiB.
     pub fn memory_mb(&self) -> u32 {
@@ -132,6 +135,18 @@ impl LinuxSpec {
                 "Linux guests are not mixed with micro-guests: leave [[vm]] or [linux] out".into(),
             );
         }
+        if self.host_memory_mb() > MOST_HOST_MB {
+            return mistake(
+                &["linux", "memory_mb"],
+                format!(
+                    "{} guests of {} MB need a host of {} MB, and {MOST_HOST_MB} is the most: lower memory_mb or guests",
+                    self.guests,
+                    self.memory_mb(),
+                    self.host_memory_mb()
+                ),
+            );
+        }
+        range(&["host", "memory_mb"], host.memory_mb(), 512, MOST_HOST_MB)?;
         let need_mb = self.guests * self.memory_mb() + HOST_MB.0;
         if host.memory_mb.is_some_and(|mb| mb < need_mb) {
             return mistake(

@@ -253,7 +253,8 @@ impl Scenario {
         self.check_cpus(task.cpus.as_ref())?;
         self.check_group_name("group", task.group.as_ref())?;
         if (task.bound || task.does == Does::RealTime) && task.cpus.is_none() {
-            let what = "a bound task needs `cpus`: the nth of them is bound to the nth CPU".into();
+            let whose = if task.bound { "a bound task" } else { "a real-time task" };
+            let what = format!("{whose} needs `cpus`: the nth of them is bound to the nth CPU");
             return mistake(&["name"], what);
         }
         match task.end_ms {
@@ -298,6 +299,7 @@ impl Scenario {
         self.check_group_name("move_to", change.move_to.as_ref())?;
         self.check_cpus(change.cpus.as_ref())?;
         range(&["weight"], change.weight.unwrap_or(1), 1, 10_000)?;
+        range(&["max"], change.max.unwrap_or(0.0), 0.0, 1024.0)?;
         let (of_group, of_task) = (change.group.is_some(), change.group.is_none());
         let actions = [
             ("weight", change.weight.is_some(), change.vm.is_none()),
@@ -372,6 +374,15 @@ mod tests {
             (format!("{GOOD}group = \"pods\"\n"), "x:10: there is no [[group]] called \"pods\""),
             (format!("{GOOD}cpus = \"256\"\n"), "x:10: \"256\" is no list of CPUs 0 to 255"),
             (format!("{GOOD}bound = true\n"), "x:7: a bound task needs `cpus`"),
+            (
+                GOOD.replace("\"hog\"\n", "\"real-time\"\n")
+                    .replace("name = \"real-time\"", "name = \"hog\""),
+                "x:7: a real-time task needs",
+            ),
+            (
+                format!("{GOOD}[[group]]\nname = \"g\"\n[[change]]\nat_ms = 1\ngroup = \"g\"\nmax = -3.0\n"),
+                "x:15: max = -3 is out of range",
+            ),
             (
                 format!("{GOOD}[[change]]\nat_ms = 1\ntask = \"hog3\"\nend = true\n"),
                 "x:12: there is no [[task]]",

@@ -2,7 +2,7 @@
 //! What a machine of the lab does besides scenarios: `overbook lab soak`, `guest` and `observe`.
 
 use super::{Execution, KernelChoice, choose, interruption, show};
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
 use overbook_cli::output::Stdout;
 use overbook_cli::values::number;
@@ -12,7 +12,7 @@ use overbook_lab::protocol::{Soak, Task, View};
 use overbook_observe::Snapshot;
 use overbook_observe::far::Far;
 use overbook_observe::snapshot::{beginnings, read_recording};
-use std::fs::File;
+use overbook_report::json::{check_writable, write_atomically};
 use std::io::Write;
 use std::path::PathBuf;
 
@@ -96,8 +96,7 @@ pub struct ObserveArgs {
 impl ObserveArgs {
     pub fn run(&self) -> Result<()> {
         // Found out before minutes are spent.
-        let mut file =
-            File::create(&self.output).with_context(|| format!("cannot write {}", self.output.display()))?;
+        check_writable(&self.output)?;
         let mut recording = String::new();
         let view = match self.what {
             What::Schedulers => View::Schedulers,
@@ -111,8 +110,7 @@ impl ObserveArgs {
             }
             false => show(text),
         })?;
-        file.write_all(recording.as_bytes())
-            .with_context(|| format!("cannot write {}", self.output.display()))?;
+        write_atomically(&self.output, &recording)?;
         if self.what == What::Twice {
             writeln!(Stdout, "{}", twice(&read_recording(&self.output)?)?)?;
         }
