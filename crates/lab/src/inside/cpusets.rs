@@ -143,7 +143,7 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     };
     ensure!(is_one()?, "there is no partition");
     let last = Group::new("f.slice")?;
-    steal.set(25);
+    steal.set(50);
     guest.wait(PATIENCE, "prefer less than all", || {
         Ok(stats()?["scheduling"] == 1 && !last.cpus()?.is_empty())
     })?;
@@ -153,6 +153,11 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     ensure!(is_one()?, "a partition has lost its CPU at the end");
     drop(guest);
     ensure!(enabled()?, "cpusets of others are gone");
+    fs::write(format!("{partition}/cpuset.cpus.partition"), "member")?;
+    fs::remove_dir(partition)?;
+    for group in groups.iter().chain([&late, &last]) {
+        group.set("0-3")?;
+    }
     if let Some(line) = complaints() {
         bail!("the kernel complains: {line}");
     }
