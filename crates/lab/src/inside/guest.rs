@@ -122,6 +122,12 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     }
     guest.wait(PATIENCE, "follow the published rule", || Ok(preferred() == "0-1"))?;
     tell("governor=proportional")?;
+    tell("interval-ms=100000")?;
+    sleep(Duration::from_millis(300));
+    tell("interval-ms=100")?;
+    let samples = || Ok::<_, anyhow::Error>(self::stats()?["samples"].as_u64());
+    let before = samples()?;
+    guest.wait(PATIENCE, "look again before the long period is over", || Ok(samples()? > before))?;
     say("thresholds and the governor change while it runs; nonsense is refused")?;
 
     steal.set(0);
