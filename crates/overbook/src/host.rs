@@ -149,9 +149,7 @@ mod tests {
     fn what_would_do_nothing_beside_a_question_is_refused() {
         let fits =
             |arguments: &[&str]| options().try_get_matches_from(["host"].iter().chain(arguments)).is_ok();
-        assert!(
-            fits(&["--set", "slice-us=2000", "--set", "apart-us=0"]) || fits(&["--set", "slice-us=2000"])
-        );
+        assert!(fits(&["--set", "slice-us=2000", "--set", "patience-ms=900"]));
         assert!(
             fits(&["--dry-run", "--metrics"]) && fits(&["--stats", "1", "--costs", "--slice-us", "4000"])
         );
