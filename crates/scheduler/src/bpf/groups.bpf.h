@@ -69,7 +69,7 @@ void BPF_STRUCT_OPS(overbook_cgroup_exit, struct cgroup *cgrp)
 	if (!place)
 		return;
 	limit(*place, 0, ~0ull, 0);
-	free_node(*place);
+	group_goes(*place);
 	*place = 0;
 }
 

@@ -40,6 +40,8 @@ struct node_ctx {
 	u32 nr_members;
 	/* None of its tasks has been queued yet: where its time stands is not known. */
 	u32 fresh;
+	/* Its group is gone, and tasks that are about to end are counted here still. */
+	u32 gone;
 	u64 active_weight;
 	/* The groups' part of that. */
 	u64 below_weight;
@@ -133,6 +135,37 @@ static void free_node(u32 place)
 {
 	if (place)
 		give_back(node_in_use, OVB_MAX_NODES, place);
+}
+
+/* Gives back the place of a group that is gone, once nobody is counted there; and so on upwards. */
+__noinline int free_gone(u32 place)
+{
+	u32 depth;
+
+	bpf_for (depth, 0, MAX_DEPTH) {
+		struct node_ctx *node = node_at(place);
+		u32 above;
+
+		if (!node || node->nr_active)
+			break;
+		above = node->parent;
+		if (!__sync_lock_test_and_set(&node->gone, 0))
+			break;
+		free_node(place);
+		place = above;
+	}
+	return 0;
+}
+
+/* A group goes. The kernel removes it when its tasks have done all but leave their CPUs. */
+static void group_goes(u32 place)
+{
+	struct node_ctx *node = node_at(place);
+
+	if (!node)
+		return;
+	__sync_lock_test_and_set(&node->gone, 1);
+	free_gone(place);
 }
 
 /* Whether a group has used its cpu.max. */
@@ -235,6 +268,8 @@ __noinline int count_in(struct task_ctx *taskc __arg_nonnull, u32 place, u32 wei
 		__sync_fetch_and_sub(&node->active_weight, taskc->counted);
 		if (__sync_fetch_and_sub(&node->nr_active, 1) == 1)
 			recount_above(taskc->counted_in);
+		if (node->gone)
+			free_gone(taskc->counted_in);
 	}
 	node = node_at(place);
 	taskc->counted_in = node ? place : 0;

@@ -3,6 +3,9 @@
 
 use super::setup::*;
 
+/// Places that the scheduler has for groups: OVB_MAX_NODES. Once all were given away, those come again that are free.
+const NODES: u64 = 16384;
+
 pub(super) fn late_load() -> Option<String> {
     let mut world = World::new(host(2, 1)).unwrap();
     for (name, vcpus) in [("large", 3), ("small", 2)] {
@@ -46,13 +49,34 @@ pub(super) fn a_vms_group_goes() -> Option<String> {
     world.at(600 * MS, Change::EndGroup(old));
     world.run(700 * MS);
     // As after many groups: the next one has the place of the one that went.
-    world.tune("nodes_used", 8192, false).unwrap();
+    world.tune("nodes_used", NODES, false).unwrap();
     let other = Some(world.group(0, 100));
     hogs(&mut world, 2, "stranger", None, other);
     let report = measured(&mut world, SECOND, 3 * SECOND);
     let had = report.vms[0].cpus;
     ((had - 1.5).abs() > 0.05)
         .then(|| format!("a VM whose old group went has {had:.2} CPUs of 1.5 beside a stranger"))
+}
+
+/// The kernel removes a group whose tasks are about to end. One of them is counted there until it does, and the next group
+/// has the place.
+pub(super) fn a_dying_tasks_group_goes() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    let (above, other) = (world.group(0, 100), Some(world.group(0, 100)));
+    let old = world.group(above, 100);
+    let dying = hogs(&mut world, 1, "dying", None, Some(old))[0];
+    world.tune("nodes_used", NODES, false).unwrap();
+    world.at(100 * MS, Change::EndGroup(old));
+    world.run(150 * MS);
+    let [heir, _] = ["heir", "beside"].map(|name| {
+        let group = Some(world.group(above, 100));
+        hogs(&mut world, 1, name, None, group)[0]
+    });
+    hogs(&mut world, 2, "other", None, other);
+    world.at(300 * MS, Change::End(dying));
+    world.at(500 * MS, Change::End(heir));
+    let (had, _) = of(&measured(&mut world, SECOND, 4 * SECOND), "beside");
+    ((had - 1.0).abs() > 0.05).then(|| format!("a group whose neighbour has ended has {had:.2} CPUs of 1"))
 }
 
 /// VMs whose groups lie in each other are paid once.

@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 48] = [
+const FINDINGS: [Finding; 49] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -62,6 +62,7 @@ const FINDINGS: [Finding; 48] = [
     ("beside a pool where somebody has always waited for too long", false, waits::beside_a_crowded_pool),
     ("changed from another CPU", false, waits::changed_from_another_cpu),
     ("an ioctl about a vCPU", false, vcpus::an_ioctl),
+    ("a dying task whose group goes", false, groups::a_dying_tasks_group_goes),
 ];
 
 #[test]
