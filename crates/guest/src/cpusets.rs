@@ -5,7 +5,7 @@
 
 use crate::enforce::{Choice, Enforcer};
 use crate::kthreads::{KernelThreads, Moved};
-use crate::machine::ISOLATED_AT_BOOT;
+use crate::machine::{ISOLATED_AT_BOOT, listed};
 use crate::realtime::PROC;
 use anyhow::{Context, Result};
 use overbook_cli::affinity;
@@ -85,27 +85,33 @@ impl Changed {
     }
 }
 
-/// A top-level cgroup, by its folder: whether it is a partition, which has CPUs of its own. `None`: it is no cgroup.
-fn is_partition(group: &Path) -> Option<bool> {
-    let partition = fs::read_to_string(group.join(PARTITION)).unwrap_or_default();
-    group.join("cgroup.procs").exists().then(|| !["", "member"].contains(&partition.trim()))
-}
-
-/// CPUs of the partitions. To give any of these to another cgroup ends the partition on many kernels
-/// (`cpus_allowed_validate_change()` of kernel/cgroup/cpuset.c).
-fn of_partitions(root: &Path) -> Cpus {
-    let groups = fs::read_dir(root).into_iter().flatten().flatten().map(|group| group.path());
-    let lists = groups.filter(|group| is_partition(group) == Some(true)).flat_map(|group| {
-        [CPUS, EXCLUSIVE].map(|file| fs::read_to_string(group.join(file)).unwrap_or_default())
-    });
-    lists.flat_map(|list| cpulist::parse(&list).unwrap_or_default()).collect()
+/// The top-level cgroups that take part, and the CPUs of those that do not: partitions, which have CPUs of their own. To give
+/// any of these to another cgroup ends the partition on many kernels (`cpus_allowed_validate_change()` of
+/// kernel/cgroup/cpuset.c).
+fn groups(root: &Path) -> std::io::Result<(Vec<String>, Cpus)> {
+    let (mut names, mut apart) = (Vec::new(), Cpus::new());
+    for entry in fs::read_dir(root)? {
+        let entry = entry?;
+        // A root has some ninety files: to try to open something below each would cost more than all the rest.
+        if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            continue;
+        }
+        let group = entry.path();
+        let partition = fs::read_to_string(group.join(PARTITION)).unwrap_or_default();
+        if !["", "member"].contains(&partition.trim()) {
+            apart.extend([CPUS, EXCLUSIVE].into_iter().flat_map(|file| listed(&group.join(file))));
+        } else if group.join("cgroup.procs").exists() {
+            names.extend(entry.file_name().into_string());
+        }
+    }
+    Ok((names, apart))
 }
 
 /// All CPUs that there can ever be, but for those of partitions and those that are isolated from the boot on, where no task
 /// comes by itself.
 fn others(root: &Path) -> String {
-    let isolated = fs::read_to_string(ISOLATED_AT_BOOT).unwrap_or_default();
-    all_but(&topology::possible(), &[of_partitions(root), cpulist::parse(&isolated).unwrap_or_default()])
+    let apart = groups(root).map(|(_, apart)| apart).unwrap_or_default();
+    all_but(&topology::possible(), &[apart, listed(Path::new(ISOLATED_AT_BOOT))])
 }
 
 fn all_but(possible: &str, apart: &[Cpus]) -> String {
@@ -222,24 +228,6 @@ impl Cpusets {
         })
     }
 
-    /// The top-level cgroups that take part: no partitions, which have CPUs of their own.
-    fn groups(&self) -> Result<Vec<String>> {
-        let root = &self.changed.root;
-        let read = || format!("cannot read {}", root.display());
-        let mut names = Vec::new();
-        for entry in fs::read_dir(root).with_context(read)? {
-            let entry = entry.with_context(read)?;
-            // A root has some ninety files: to try to open something below each would cost more than all the rest.
-            if !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                continue;
-            }
-            if is_partition(&entry.path()) == Some(false) {
-                names.extend(entry.file_name().into_string());
-            }
-        }
-        Ok(names)
-    }
-
     /// Whether a cgroup is left alone, as one of its tasks is bound to isolated CPUs. In a cpuset without these the kernel
     /// would have it run elsewhere; in one with them, other tasks would come there.
     fn is_left_alone(&mut self, name: &str, isolated: &Cpus) -> bool {
@@ -272,10 +260,11 @@ impl Enforcer for Cpusets {
         if !self.enabled() {
             self.changed.enabled = true;
         }
-        let apart = of_partitions(&self.changed.root);
+        let root = &self.changed.root;
+        let (names, apart) = groups(root).with_context(|| format!("cannot read {}", root.display()))?;
         let is_shared = |cpu: &usize| !choice.isolated.contains(cpu) && !apart.contains(cpu);
         let wanted: Cpus = choice.preferred.iter().copied().filter(is_shared).collect();
-        for name in self.groups()? {
+        for name in names {
             if self.is_left_alone(&name, &choice.isolated) {
                 continue;
             }
@@ -455,7 +444,7 @@ mod tests {
         let now = fs::read_to_string(dir.path().join("a.slice").join(CPUS)).unwrap();
         assert_eq!(now, "0-2", "7 is isolated, 4 and 6 are of partitions");
         fs::write(dir.path().join("d").join(EXCLUSIVE), "5-6\n").unwrap();
-        assert_eq!(of_partitions(dir.path()), Cpus::from([4, 5, 6]));
+        assert_eq!(groups(dir.path()).unwrap().1, Cpus::from([4, 5, 6]));
         assert_eq!(all_but("0-7", &[Cpus::from([4, 5, 6]), Cpus::from([0])]), "1-3,7");
         assert_eq!(all_but("0-1", &[Cpus::from([0, 1])]), "0-1");
     }

@@ -7,12 +7,19 @@ use overbook_policy::steal::Core;
 use overbook_scheduler::domains::cores;
 use overbook_scheduler::topology;
 use std::fs;
+use std::path::Path;
 
 /// Where the kernel lists CPUs that were isolated at boot.
 pub(crate) const ISOLATED_AT_BOOT: &str = "/sys/devices/system/cpu/isolated";
 
 /// The same, and those that cpusets isolate.
 const ISOLATED: [&str; 2] = [ISOLATED_AT_BOOT, "/sys/fs/cgroup/cpuset.cpus.isolated"];
+
+/// CPUs that a file lists; none if it is not there, or is no list.
+pub(crate) fn listed(file: &Path) -> Cpus {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    cpulist::parse(&text).unwrap_or_default()
+}
 
 /// The online CPUs, core by core.
 #[derive(Clone, Debug, Default)]
@@ -33,12 +40,8 @@ impl Machine {
     /// The topology cannot be read.
     pub fn read() -> Result<Machine> {
         let topology = topology::read()?;
-        let list = |file: &str| {
-            let text = fs::read_to_string(file).unwrap_or_default();
-            cpulist::parse(&text).unwrap_or_default()
-        };
-        let isolated: Cpus = ISOLATED.into_iter().flat_map(list).collect();
-        let tickless = list("/sys/devices/system/cpu/nohz_full");
+        let isolated: Cpus = ISOLATED.into_iter().flat_map(|file| listed(Path::new(file))).collect();
+        let tickless = listed(Path::new("/sys/devices/system/cpu/nohz_full"));
         let cores = cores(&topology).map(|core| (core.node_id as u32, core.cpus.keys().copied().collect()));
         Ok(Machine::new(cores, &isolated, &tickless))
     }
