@@ -10,7 +10,8 @@
  *              baselines count, and the gap counts in deep queues, where floor and cap were equal
  *   reversals  are found, since only what changes virtual time is rate-limited
  *   limit      a call that fails its checks uses nothing up
- *   wrap       all comparisons survive it
+ *
+ * The gap survives a wrap of virtual time in both, as the caller subtracts and does not compare.
  *
  * The caller brings the virtual times of the common queue up to date first. The published code
  * skips that exactly when the yielder's entity is current, which it always is: its virtual time is

@@ -4,7 +4,7 @@
 
 use super::kernel::{complaints, restarts, set_online};
 use super::program::overbook;
-use super::{cpusets, packing};
+use super::{cpusets, packing, preferred as chosen};
 use crate::machine::describe::{self, PREFERRED, online_cpus, scheduler_state};
 use crate::machine::shape::{SHAPES, Shape};
 use crate::machine::task::{self, now_ns};
@@ -47,6 +47,9 @@ pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<
         cpusets::check(&mut |text| say(Event::Log(text.into())))?;
         check_all(say)
     } else {
+        if !shape.arguments.is_empty() {
+            chosen::check(&mut |text| say(Event::Log(text.into())))?;
+        }
         packing::check(shape, say)
     }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The kernel series (`kernel/`): every switch does what it says, and nothing while it is off.
 
-use super::{run, vm, write};
+use super::{overbook, run, text, vm, write};
 use overbook_report::schema::Report;
 use overbook_report::summary;
 use std::collections::BTreeSet;
@@ -103,4 +103,22 @@ fn tasks_keep_to_preferred_cpus() {
 #[test]
 fn tasks_keep_to_preferred_cpus_of_the_newest_series() {
     tasks_keep_to("patched-7.3");
+}
+
+/// The user's choice outlives hotplug, and a CPU that loses preference has a tick, which moves who runs there.
+fn the_users_choice_holds(kernel: &str) {
+    let output = overbook().args(["lab", "guest", "--topology", "isolated", "--kernel", kernel]).output();
+    let output = output.unwrap();
+    assert!(output.status.success(), "{}", text(&output));
+    assert!(text(&output).contains("what the user chose outlives"), "{}", text(&output));
+}
+
+#[test]
+fn the_users_choice_of_preferred_cpus_holds() {
+    the_users_choice_holds("patched");
+}
+
+#[test]
+fn the_users_choice_of_preferred_cpus_holds_in_the_newest_series() {
+    the_users_choice_holds("patched-7.3");
 }
