@@ -25,7 +25,7 @@ static bool has_new_key(struct task_ctx *taskc, struct node_ctx *node)
 	if (taskc->out_of_turn || node->time.deadline == taskc->keyed_for)
 		return false;
 	/* Others of its tenant have run meanwhile, and it stands better among them. */
-	later = node->time.deadline + pool_at(taskc->pool)->offset -
+	later = node->time.deadline + frame_of(taskc, node)->offset -
 		pool_at(taskc->queue_pool)->offset + (u64)bias_of(taskc, &node->time, node, false);
 	if (ovb_vtime_before(taskc->ceiling, later))
 		later = taskc->ceiling;
@@ -266,6 +266,9 @@ static bool run_sched_idle(u64 dsq, u64 patience_ns)
 		if (waited < patience_ns || !may_run_here(first, cpu) ||
 		    !scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0))
 			return false;
+		/* Or the next who wakes up would have its CPU. */
+		if (taskc)
+			taskc->out_of_turn = true;
 		found_overdue(waited);
 		count(OVB_COUNT_IDLE_OVERDUE);
 		return true;
@@ -338,7 +341,7 @@ __noinline int is_brought_forward(struct task_ctx *taskc __arg_nonnull, s32 cpu,
 
 	if (!node)
 		return false;
-	forgive(taskc->tenant, cpu, pool_at(taskc->pool)->offset);
+	forgive(taskc->tenant, cpu, frame_of(taskc, node)->offset);
 	latest = latest_of(&node->time, node, foremost(cpu) - queue_offset);
 	if (!ovb_vtime_before(latest, taskc->key))
 		return false;
@@ -541,6 +544,27 @@ static s32 cpu_for(const struct task_struct *p)
 	return is_bound(p, cpu) ? cpu : scx_bpf_pick_idle_cpu(cast_mask(mask), 0);
 }
 
+/* Whoever comes out of parking was no rival meanwhile, and is owed nothing for that: he stands as
+ * one who wakes up. */
+__noinline int catch_up(struct task_ctx *taskc __arg_nonnull, s32 cpu)
+{
+	u64 level = level_of(cpu), vtime, floor;
+	u64 least = level - slice_ns - pool_at(taskc->queue_pool)->offset;
+	struct node_ctx *node = node_at(taskc->tenant);
+	struct tenant *tenant = node ? &node->time : &taskc->own;
+
+	vtime = tenant->vtime;
+	floor = level - aged_slice(tenant) - frame_of(taskc, node)->offset;
+
+	if (ovb_vtime_before(vtime, floor))
+		__sync_val_compare_and_swap(&tenant->vtime, vtime, floor);
+	if (ovb_vtime_before(taskc->key, least)) {
+		taskc->ceiling += least - taskc->key;
+		taskc->key = least;
+	}
+	return 0;
+}
+
 /* Puts those who are parked, and whose groups may run again, into their queues. */
 static void unpark(void)
 {
@@ -566,6 +590,7 @@ static void unpark(void)
 				vcpu_queued(taskc);
 				is_brought_forward(taskc, bpf_get_smp_processor_id(),
 						   pool_at(taskc->queue_pool)->offset);
+				catch_up(taskc, scx_bpf_task_cpu(p));
 			}
 			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
 			if (taskc->sched_idle ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)

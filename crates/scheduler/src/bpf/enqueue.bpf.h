@@ -38,6 +38,9 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	return cpu;
 }
 
+/* When a CPU was last chosen for a task that was queued in an LLC, a line for each. */
+u64 announced[OVB_MAX_LLCS][8];
+
 /* Queues a task by its key; false if it is parked instead. */
 static bool queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 enq_flags)
 {
@@ -93,7 +96,11 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	find_key(p, taskc, cpu, woken);
 	if (!queue(p, taskc, bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu)), enq_flags))
 		return;
-	/* After that, for a CPU that becomes idle meanwhile: see update_idle(). */
+	/* Before a CPU is chosen, for one that becomes idle meanwhile: see update_idle(). Where
+	 * others wait already it finds them. */
+	if (!bound && !is_queued_in(queue_of(taskc, llc_of(cpu))))
+		__sync_lock_test_and_set(&announced[bounded(llc_of(cpu), OVB_MAX_LLCS)][0],
+					 scx_bpf_now());
 	if (bound)
 		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
 	else
@@ -104,11 +111,17 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		preempt_for(p, taskc, cpu, bound);
 }
 
+/* Longest time, ns, from the choice of a CPU for a task until the kernel puts it into its queue. */
+#define INSERTED_AFTER 20000
+
 /* A CPU that found no task is idle from here on. A task that was queued in between has not seen
- * that, and has told no CPU. */
+ * that, and has told no CPU; nor has one that is about to be: the kernel puts it into its queue
+ * only when overbook_enqueue() has returned. */
 void BPF_STRUCT_OPS(overbook_update_idle, s32 cpu, bool idle)
 {
-	if (idle && somebody_waits(cpu))
+	u64 at = announced[bounded(llc_of(cpu), OVB_MAX_LLCS)][0];
+
+	if (idle && (somebody_waits(cpu) || (s64)(scx_bpf_now() - at) < INSERTED_AFTER))
 		scx_bpf_kick_cpu(cpu, 0);
 }
 

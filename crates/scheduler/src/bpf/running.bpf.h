@@ -46,7 +46,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->resumed_at = now;
 	taskc->yielded = false;
 	cpuc->vm = taskc->vm;
-	cpuc->since = taskc->sched_idle ? 0 : now;
+	cpuc->since = taskc->sched_idle && !taskc->out_of_turn ? 0 : now;
 	if (cpuc->heir != (u32)p->pid)
 		/* After a task of a higher class it has the rest of its slice. */
 		cpuc->until = now + (p->scx.slice < slice_of(taskc->vm) ? p->scx.slice
@@ -61,6 +61,9 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 
 		taskc->out_of_turn = false;
 		cpuc->key = cpuc->level;
+		/* If it is preempted it waits anew, and for as long. */
+		if (taskc->sched_idle)
+			cpuc->key -= OVB_LAG_TURNS * slice_ns;
 		taskc->keyed_for = node ? node->time.deadline : taskc->own.deadline;
 		return;
 	}

@@ -175,6 +175,15 @@ __noinline int forgive(u32 place, s32 cpu, u64 offset)
 	return 0;
 }
 
+/* The pool whose time a tenant's is. A VM's is that of its vCPUs: its other threads may run
+ * elsewhere, where time has gone another way. */
+static struct pool_ctx *frame_of(const struct task_ctx *taskc, const struct node_ctx *node)
+{
+	bool follows = node && node->vm && node->vcpu_pool && !taskc->vcpu;
+
+	return pool_at(follows ? node->vcpu_pool - 1 : taskc->pool);
+}
+
 /* Brings a tenant that stands too far behind nearer to the level, and gives it a turn if it has
  * none. */
 static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
@@ -224,17 +233,38 @@ static s64 bias_of(struct task_ctx *taskc, struct tenant *tenant, struct node_ct
 			: (s64)ovb_age(tenant->rate, (u64)bias);
 }
 
+/* A pool that is further behind the tide than anybody may be owed is brought nearer, by its
+ * offset: nobody in it owes more for that. */
+static void lift(struct pool_ctx *pool)
+{
+	u64 level = pool->level, behind = ovb_lift(level, tide, OVB_LAG_TURNS * slice_ns);
+
+	if (behind && __sync_val_compare_and_swap(&pool->level, level, level + behind) == level)
+		__sync_fetch_and_add(&pool->offset, behind);
+}
+
 /* Finds the key of a task that is about to be queued, or to go on. */
 __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
 			s32 cpu, u32 woken)
 {
-	u64 level = level_of(cpu), offset = pool_at(taskc->pool)->offset;
-	u64 queue_offset = pool_at(taskc->queue_pool)->offset;
+	u64 level, offset, queue_offset;
+	struct pool_ctx *frame;
 	struct tenant *tenant;
 	struct node_ctx *node;
 
 	find_tenant(taskc);
 	node = node_at(taskc->tenant);
+	if (node && taskc->vcpu && node->vcpu_pool != taskc->pool + 1) {
+		if (!node->vcpu_pool)
+			node->fresh = true;
+		node->vcpu_pool = taskc->pool + 1;
+	}
+	/* Levels follow the tide at once, and so must offsets. */
+	frame = frame_of(taskc, node);
+	lift(frame);
+	level = level_of(cpu);
+	offset = frame->offset;
+	queue_offset = pool_at(taskc->queue_pool)->offset;
 	tenant = node ? &node->time : &taskc->own;
 	if (node && node->asked != raised)
 		forgive(taskc->tenant, cpu, offset);
@@ -319,11 +349,11 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 	/* Where its turns began: slices are booked when they begin, on all its CPUs, and what is
 	 * not used comes back. Were the level ahead of all who run, nobody who wakes up would go
 	 * before them. No later than where it was picked. */
-	u64 at = taskc->keyed_for, lift;
+	u64 at = taskc->keyed_for + frame_of(taskc, node)->offset;
 
-	if (ovb_vtime_before(taskc->key, at))
-		at = taskc->key;
-	at += pool->offset - aged_reach(tenant, node, cpu, slice_of_node(node));
+	if (ovb_vtime_before(key_of(taskc), at))
+		at = key_of(taskc);
+	at -= aged_reach(tenant, node, cpu, slice_of_node(node));
 	if (!cpuc)
 		return 0;
 	cpuc->level = ovb_vtime_max(cpuc->level, at);
@@ -332,11 +362,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 		pool->level = at;
 	if (ovb_vtime_before(tide + slice_ns / 2, at))
 		tide = at;
-	lift = ovb_lift(pool->level, tide, OVB_LAG_TURNS * slice_ns);
-	if (lift) {
-		__sync_fetch_and_add(&pool->level, lift);
-		__sync_fetch_and_add(&pool->offset, lift);
-	}
+	lift(pool);
 	if (node &&
 	    ovb_vtime_before(node->clock + ovb_weighted(slice_ns / 4, taskc->weight), taskc->time))
 		node->clock = taskc->time;

@@ -47,6 +47,8 @@ struct node_ctx {
 	u64 below_weight;
 	/* Place in `vms` plus one of the VM that this is the tenant of. */
 	u32 vm;
+	/* Pool plus one of the VM's vCPU that was keyed last; 0: none was. */
+	u32 vcpu_pool;
 	/* Its cpu.max, and whether that is used up. */
 	u32 throttled;
 	struct ovb_quota quota;

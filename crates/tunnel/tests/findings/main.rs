@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 49] = [
+const FINDINGS: [Finding; 53] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -63,6 +63,10 @@ const FINDINGS: [Finding; 49] = [
     ("changed from another CPU", false, waits::changed_from_another_cpu),
     ("an ioctl about a vCPU", false, vcpus::an_ioctl),
     ("a dying task whose group goes", false, groups::a_dying_tasks_group_goes),
+    ("back from parking", false, quotas::back_from_parking),
+    ("a SCHED_IDLE task that is rescued", false, waits::an_idle_task_that_is_rescued),
+    ("a VM with threads elsewhere", false, shares::threads_elsewhere),
+    ("beside a light VM with CPUs of its own", false, shares::beside_a_light_vm),
 ];
 
 #[test]

@@ -76,3 +76,18 @@ pub(super) fn an_impatient_crowd() -> Option<String> {
     let (had, _) = of(&measured(&mut world, SECOND, 41 * SECOND), "limited");
     ((had - 0.05).abs() > 0.01).then(|| format!("a group has {had:.3} CPUs where 0.05 are allowed"))
 }
+
+/// A crowd whose `cpu.max` is filled up again stands as who wakes up: it does not come before all others until each of it has run.
+pub(super) fn back_from_parking() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let (limited, free) = (world.group(0, 100), world.group(0, 100));
+    hogs(&mut world, 300, "limited", None, Some(limited));
+    hogs(&mut world, 4, "free", None, Some(free));
+    world.at(MS, Change::Bandwidth(limited, 100_000, 40_000));
+    let report = measured(&mut world, SECOND, 6 * SECOND);
+    let free = report.tasks.iter().filter(|task| task.name.starts_with("free"));
+    let wait = free.map(|task| task.longest_wait).max()?;
+    println!("beside 300 tasks that come back to their quota one waits for {} ms", wait / MS);
+    (wait > 40 * MS)
+        .then(|| format!("beside a crowd that comes back to its quota one waits for {} ms", wait / MS))
+}

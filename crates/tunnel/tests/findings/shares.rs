@@ -146,3 +146,48 @@ pub(super) fn three_vms() -> Option<String> {
         .any(|had| (had - 0.5).abs() > 0.05)
         .then(|| format!("VMs have {had:.2?} CPUs where 0.5 are due"))
 }
+
+/// A VM of little weight that has CPUs to itself ages fast, and those who share others are not pushed ahead for it, the small
+/// ones before the large.
+pub(super) fn beside_a_light_vm() -> Option<String> {
+    let mut world = World::new(host(6, 1)).unwrap();
+    let light = Some(world.group(0, 10));
+    let own =
+        VmSpec { group: light, cpus: Some((2..6).collect()), ..VmSpec::new("light", 4, Pattern::Compute) };
+    world.vm(own);
+    for (name, tasks) in [("large", 8), ("small", 1), ("little", 1), ("tiny", 1)] {
+        let group = Some(world.group(0, 100));
+        hogs(&mut world, tasks, name, Some(vec![0, 1]), group);
+    }
+    let (had, _) = of(&measured(&mut world, SECOND, 11 * SECOND), "small");
+    println!("beside a light VM a small tenant has {had:.2} CPUs of 0.5");
+    (had < 0.47)
+        .then(|| format!("beside a light VM with CPUs of its own a small tenant has {had:.2} CPUs of 0.5"))
+}
+
+/// A VM's threads that run elsewhere than its vCPUs do not carry the time of there into the VM's.
+pub(super) fn threads_elsewhere() -> Option<String> {
+    let mut world = World::new(host(6, 1)).unwrap();
+    let elsewhere = Some(vec![0, 1]);
+    // Of little weight, it ages fast; the VMs' CPUs lag.
+    world.task(TaskSpec { weight: 1, cpus: elsewhere.clone(), ..TaskSpec::new("nice", Kind::Hog) });
+    let [with, without] = [100, 100].map(|weight| world.group(0, weight));
+    let main = TaskSpec {
+        group: Some(with),
+        cpus: elsewhere,
+        ..TaskSpec::new("main", Kind::Sleeper(20_000, 5 * MS))
+    };
+    let tgid = world.process(main);
+    let cpus: Option<Vec<u32>> = Some((2..6).collect());
+    world.vm(VmSpec {
+        tgid,
+        group: Some(with),
+        cpus: cpus.clone(),
+        ..VmSpec::new("with", 4, Pattern::Compute)
+    });
+    world.vm(VmSpec { group: Some(without), cpus, ..VmSpec::new("without", 4, Pattern::Compute) });
+    let report = measured(&mut world, SECOND, 11 * SECOND);
+    let had = report.vms.iter().find(|vm| vm.name == "with")?.cpus;
+    println!("a VM with threads elsewhere has {had:.2} CPUs of 2");
+    ((had - 2.0).abs() > 0.1).then(|| format!("a VM with threads elsewhere has {had:.2} CPUs of 2"))
+}

@@ -217,3 +217,18 @@ pub(super) fn changed_from_another_cpu() -> Option<String> {
     println!("a woken task waits {beside} ns where another is changed all the time, {alone} otherwise");
     (beside > 2 * alone).then(|| format!("{beside} ns where another is changed, {alone} otherwise"))
 }
+
+/// A SCHED_IDLE task that has waited for too long runs for a slice, however many wake up beside it.
+pub(super) fn an_idle_task_that_is_rescued() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    hogs(&mut world, 6, "hog", None, None);
+    for i in 0..40 {
+        world.task(TaskSpec::new(&format!("waker{i}"), Kind::Sleeper(20_000, 2 * MS)));
+    }
+    world.task(TaskSpec { policy: 5, ..TaskSpec::new("idle", Kind::Hog) });
+    let report = measured(&mut world, SECOND, 21 * SECOND);
+    let had = report.tasks.iter().find(|task| task.name == "idle")?.cpus * 20e3;
+    println!("a SCHED_IDLE task has {had:.1} ms in 20 s");
+    // Once a second, a slice of 3 ms.
+    (had < 30.0).then(|| format!("a SCHED_IDLE task that waits for a second has {had:.1} ms in 20 s"))
+}

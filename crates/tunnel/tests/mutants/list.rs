@@ -225,7 +225,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "CPUs that look once before they idle",
         file: "enqueue.bpf.h",
-        find: "if (idle && somebody_waits(cpu))",
+        find: "if (idle && (somebody_waits(cpu) || (s64)(scx_bpf_now() - at) < INSERTED_AFTER))",
         put: "if (0)",
         missed: Some("the moment is short: one random host in some thousands shows it (tests/fuzz.rs)"),
     },
