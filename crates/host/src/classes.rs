@@ -71,6 +71,9 @@ impl Patterns {
     }
 }
 
+/// Before a process that is meant, and not a VMID of the same number.
+const PROCESS: &str = "pid:";
+
 /// What patterns look at.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
@@ -118,7 +121,8 @@ pub fn assignment(text: &str) -> Result<Assignment, String> {
     }
 }
 
-/// The process of the VM that is named so: by its name, namespace/name, UUID or VMID; or by its process.
+/// The process of the VM that is named so: by its name, namespace/name, UUID or VMID; or by its process, which `pid:` before
+/// it says for sure.
 ///
 /// # Errors
 /// There is none, or more than one; one sentence.
@@ -130,7 +134,8 @@ fn one_of(name: &str, vms: Vec<(u32, Identity)>) -> Result<(u32, Identity)> {
     let is_named = |who: &Identity| who.to_string() == name || who.name == name || who.id == name;
     let mut found: Vec<_> = vms.iter().filter(|(_, who)| is_named(who)).collect();
     if found.is_empty() {
-        found = vms.iter().filter(|(pid, _)| pid.to_string() == name).collect();
+        let process = name.strip_prefix(PROCESS).unwrap_or(name);
+        found = vms.iter().filter(|(pid, _)| pid.to_string() == process).collect();
     }
     match found[..] {
         [only] => Ok(only.clone()),
@@ -269,8 +274,8 @@ mod tests {
             (found("a/web"), found("u2"), found("db"), found("72")),
             (Ok(71), Ok(72), Ok(104), Ok(72))
         );
-        // A VMID goes before a process.
-        assert_eq!(found("71"), Ok(104));
+        // A VMID goes before a process, if nothing says which is meant.
+        assert_eq!((found("71"), found("pid:71")), (Ok(104), Ok(71)));
         assert!(found("web").unwrap_err().contains("2 VMs are named \"web\""));
         assert!(found("mail").unwrap_err().contains("no VM that runs here"));
     }

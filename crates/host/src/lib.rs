@@ -17,6 +17,7 @@ pub mod domain_class;
 pub mod entitle;
 pub mod homes;
 mod hosting;
+mod namespace;
 mod options;
 mod run;
 pub mod settings;

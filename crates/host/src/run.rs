@@ -3,6 +3,7 @@
 
 use crate::classes::{self, Assignment, Classes, TELL};
 use crate::hosting::{COMMAND, Hosting, Left, SET};
+use crate::namespace;
 use crate::options::Options;
 use anyhow::{Result, bail};
 use overbook_cli::Bare;
@@ -37,6 +38,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     if let Some(told) = &options.class {
         return tell(told);
     }
+    namespace::see_whole_cgroups();
     preflight::check(options.replace)?;
     if options.hold {
         return hold(options);

@@ -46,13 +46,16 @@ pub struct Host {
     pub default_slice_ns: u64,
 }
 
+/// Between the lines of what a program said last.
+pub const NEXT_LINE: &str = " | ";
+
 /// The last lines of a program's messages that say something; what cannot be read is not told.
 fn last_words(mut messages: &File, lines: usize) -> String {
     let mut text = String::new();
     let _ = messages.seek(SeekFrom::Start(0)).and_then(|_| messages.read_to_string(&mut text));
     let says = |line: &&str| !line.is_empty() && !line.starts_with("note: ");
     let said: Vec<&str> = text.lines().map(str::trim).filter(says).collect();
-    said[said.len().saturating_sub(lines)..].join("; ")
+    said[said.len().saturating_sub(lines)..].join(NEXT_LINE)
 }
 
 /// What variants are measured with: guests of one kind.

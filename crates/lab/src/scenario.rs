@@ -505,7 +505,7 @@ impl Scenario {
     /// vCPUs divided by CPUs that they may use.
     pub fn overcommit(&self) -> f64 {
         if let Some(guest) = &self.guest {
-            return f64::from(self.host.cpus) / guest.cpus;
+            return guest.overcommit(self.host.cpus);
         }
         if let Some(linux) = &self.linux {
             return f64::from(linux.vcpus().iter().sum::<u32>()) / f64::from(linux.cpus);

@@ -2,8 +2,8 @@
 //! The schedulers' counters for Prometheus, in the OpenMetrics format. Names and units are in docs/metrics.md.
 
 use crate::seen::{self, Labels};
-use crate::snapshot::Snapshot;
-use anyhow::{Context, Result};
+use crate::snapshot::{PATIENCE_MS, Snapshot};
+use anyhow::{Context, Result, ensure};
 use overbook_guest::stats::GuestStats;
 use overbook_scheduler::stats::{ClassStats, HostStats, TierStats, VmStats};
 use overbook_vms::names::Identity;
@@ -15,6 +15,8 @@ use prometheus_client::registry::Unit;
 use scx_stats::prelude::StatsClient;
 use serde_json::Value;
 use std::fmt;
+
+const NONE: &str = "no scheduler of ours is running on this machine";
 
 /// What the scheduler of this machine has counted.
 #[derive(Clone, Debug)]
@@ -29,15 +31,20 @@ impl Counted {
     /// Asks the scheduler that runs.
     ///
     /// # Errors
-    /// None of ours does.
+    /// None of ours does, or it does not answer.
     pub fn ask() -> Result<Counted> {
-        let mut client =
-            StatsClient::new().connect(None).context("no scheduler of ours is running on this machine")?;
-        let answer: Value = client.request("stats", Vec::new())?;
-        Ok(match answer.get("nr_preferred") {
-            Some(_) => Counted::Guest(serde_json::from_value(answer)?),
-            None => Counted::Host(serde_json::from_value(answer)?),
-        })
+        let mut client = StatsClient::new().connect(Some(PATIENCE_MS)).context(NONE)?;
+        Counted::of(client.request("stats", Vec::new())?)
+    }
+
+    /// Others' schedulers serve statistics in the same place.
+    fn of(answer: Value) -> Result<Counted> {
+        if answer.get("nr_preferred").is_some() {
+            return Ok(Counted::Guest(serde_json::from_value(answer)?));
+        }
+        let host: Box<HostStats> = serde_json::from_value(answer).context(NONE)?;
+        ensure!(!host.settings.is_empty(), NONE);
+        Ok(Counted::Host(host))
     }
 
     /// Writes it; `seen` knows the VMs' names.
@@ -295,6 +302,16 @@ mod tests {
             )]),
             vms: BTreeMap::from([(42, vm)]),
             ..HostStats::default()
+        }
+    }
+
+    #[test]
+    fn what_another_scheduler_answers_is_not_ours() {
+        let ours = serde_json::to_value(host_stats()).unwrap();
+        assert!(matches!(Counted::of(ours), Ok(Counted::Host(_))));
+        for other in [serde_json::json!({ "at": 1, "nr_dispatched": 7 }), serde_json::json!([1])] {
+            let why = format!("{:#}", Counted::of(other).unwrap_err());
+            assert!(why.starts_with("no scheduler of ours"), "{why}");
         }
     }
 

@@ -35,6 +35,10 @@ pub struct Report {
     pub origin: Origin,
 }
 
+/// Why nothing is known of a VM; what to do.
+pub const NAMELESS: &str =
+    "no thread of theirs has a vCPU's name; QEMU gives them names with `-name NAME,debug-threads=on`";
+
 /// Ready time of one VM, in percent of the window.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct VmReady {
@@ -222,12 +226,20 @@ impl Report {
             let percent = fixed(vm.worst_percent, 1);
             format!("; the worst is vCPU {} of {} with {percent} %", vm.worst_vcpu, vm.name)
         });
+        let nameless = self.window.vms.iter().filter(|vm| vm.vcpus.is_empty()).count();
+        let unknown = match nameless {
+            0 => String::new(),
+            _ => format!("; of {} nothing is known: {NAMELESS}", count(nameless, "VM")),
+        };
         if bad + contended == 0 {
             let limit = fixed(CONTENDED_PERCENT, 0);
-            return format!("Ready time is good: below {limit} % for every vCPU{worst}");
+            return match nameless == self.ready.len() && nameless > 0 {
+                true => format!("Ready time is not known: {NAMELESS}"),
+                false => format!("Ready time is good: below {limit} % for every vCPU{worst}{unknown}"),
+            };
         }
         format!(
-            "Ready time: of {}, {bad} bad (a vCPU with {} % or more) and {contended} contended ({} to {} %){worst}",
+            "Ready time: of {}, {bad} bad (a vCPU with {} % or more) and {contended} contended ({} to {} %){worst}{unknown}",
             count(self.ready.len(), "VM"),
             fixed(BAD_PERCENT, 0),
             fixed(CONTENDED_PERCENT, 0),
@@ -337,6 +349,13 @@ mod tests {
             "{bad}"
         );
         assert_eq!((row.worst_vcpu, row.level), (1, Level::Bad));
+        let mut window = window(Some(0.0), "EEVDF");
+        window.vms[0].vcpus.clear();
+        let unknown = Report::new(window, Origin::Root).readiness();
+        assert!(
+            unknown.starts_with("Ready time is not known") && unknown.contains("debug-threads=on"),
+            "{unknown}"
+        );
         let (contended, _) = said([0.06, 0.0, 0.0, 0.0]);
         assert!(contended.contains("0 bad") && contended.contains("1 contended (5 to 10 %)"), "{contended}");
         assert!(Report::new(Window::default(), Origin::Root).ready.is_empty());

@@ -139,6 +139,9 @@ pub fn online_cpus() -> u32 {
     known.or_else(|| Some(std::thread::available_parallelism().ok()?.get())).unwrap_or(1) as u32
 }
 
+/// Longest wait for a scheduler's answer, in ms: one that is stopped gives none.
+pub(crate) const PATIENCE_MS: u64 = 5000;
+
 /// Takes snapshots.
 pub struct Observer {
     start: Instant,
@@ -165,6 +168,11 @@ impl Observer {
         let counts = probe.map(Probe::read).transpose()?.unwrap_or_default();
         let mut snapshot =
             Snapshot { at_ns: self.start.elapsed().as_nanos() as u64, ..Snapshot::from_outside() };
+        if let Some(probe) = probe {
+            let gone: Vec<i32> =
+                counts.keys().copied().filter(|pid| !snapshot.vms.contains_key(pid)).collect();
+            probe.forget(&gone)?;
+        }
         snapshot.busy_ns = busy_ns(&fs::read_to_string("/proc/stat").unwrap_or_default());
         for (pid, vm) in &mut snapshot.vms {
             let kvm = counts.get(pid).cloned().unwrap_or_default();
@@ -184,16 +192,19 @@ impl Observer {
         Ok(snapshot)
     }
 
-    /// What `overbook host` has counted; nothing if it has just gone, or is the guest's.
+    /// What `overbook host` has counted, of VMs that are there; nothing if it has just gone, does not answer, or is the
+    /// guest's.
     fn ask(&mut self) -> Option<HostStats> {
         if self.client.is_none() {
-            self.client = StatsClient::new().connect(None).ok();
+            self.client = StatsClient::new().connect(Some(PATIENCE_MS)).ok();
         }
-        let answer = self.client.as_mut()?.request("stats", Vec::new());
+        let answer: Result<HostStats> = self.client.as_mut()?.request("stats", Vec::new());
         if answer.is_err() {
             self.client = None;
         }
-        answer.ok()
+        let mut stats = answer.ok()?;
+        stats.vms.retain(|_, vm| vm.alive > 0);
+        Some(stats)
     }
 }
 

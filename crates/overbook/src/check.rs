@@ -8,6 +8,7 @@ use overbook_cli::output::Stdout;
 use overbook_guest::cpusets::Cpusets;
 use overbook_guest::irqbalance::Irqbalance;
 use overbook_guest::native;
+use overbook_observe::report::NAMELESS;
 use overbook_observe::vms;
 use overbook_probe::Probe;
 use overbook_scheduler::kvm::Visibility;
@@ -142,6 +143,10 @@ fn host() -> Vec<Line> {
         vms.keys().map(|pid| read(&format!("/proc/{pid}/cgroup"))).collect::<std::collections::BTreeSet<_>>();
     let libvirt =
         ["/run/libvirt/libvirt-sock", "/run/libvirt/virtqemud-sock"].iter().any(|s| Path::new(s).exists());
+    let nameless = match vms.values().filter(|vcpus| vcpus.is_empty()).count() {
+        0 => String::new(),
+        many => format!("; {many} without: {NAMELESS}"),
+    };
     let mut lines = vec![
         line("KVM", if known { State::Ok } else { State::Note }, text),
         match count {
@@ -158,7 +163,7 @@ fn host() -> Vec<Line> {
     let tagged: Option<Vec<String>> = cores::processes_with_cookie()
         .map(|pids| pids.into_iter().map(|pid| names::of(pid).to_string()).collect());
     lines.extend([
-        line("VMs", State::Note, format!("{} with {vcpus} vCPUs on {cpus} CPUs", vms.len())),
+        line("VMs", State::Note, format!("{} with {vcpus} vCPUs on {cpus} CPUs{nameless}", vms.len())),
         if vms.len() > 1 && groups.len() == 1 {
             line("cgroups", State::Note, "all VMs are in one group: who has more vCPUs gets more")
         } else {

@@ -204,10 +204,11 @@ fn compare_files(a: &Path, b: &Path, within: Option<f64>) -> Result<()> {
     }
     write!(Stdout, "{}", compare::render(&comparison))?;
     if let Some(limit) = within {
-        let beyond = comparison
-            .pairs
-            .iter()
-            .find(|pair| pair.change_percent().is_nan() || pair.change_percent().abs() > limit);
+        if let Some(gap) = comparison.gaps.first() {
+            bail!("nobody can tell whether all is within {limit} %: {gap}");
+        }
+        let mut all = comparison.pairs.iter().chain(&comparison.per_vm);
+        let beyond = all.find(|pair| pair.change_percent().is_nan() || pair.change_percent().abs() > limit);
         if let Some(pair) = beyond {
             bail!(
                 "{} of {} differs by {} %, more than {limit} %",

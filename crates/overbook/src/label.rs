@@ -62,9 +62,13 @@ impl Label {
             fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
         }
         let mut recorder = Recorder::open(&self.record, LIMIT)?;
-        let mut due = start;
+        // A long recording of many VMs has its snapshots further apart than labels may be.
+        let (mut look, mut due) = (start, start);
         loop {
-            recorder.add(&observer.snapshot()?)?;
+            if Instant::now() >= look {
+                recorder.add(&observer.snapshot()?)?;
+                look = Instant::now() + recorder.step();
+            }
             if Instant::now() >= due {
                 due += every;
                 if self.renew(every)? >= Duration::from_secs(3600 * self.hours) {
@@ -79,7 +83,7 @@ impl Label {
             if over || stop.load(Ordering::Relaxed) {
                 return Ok(());
             }
-            sleep_until(Instant::now() + recorder.step(), &stop);
+            sleep_until(look.min(due), &stop);
         }
     }
 

@@ -62,8 +62,8 @@ impl Probe {
         Probe::load(false)
     }
 
-    /// As [`Probe::attach`], and measures how long threads spin ([`Probe::spin_times`]): exits no further apart than
-    /// `gap_ns` are one spin. The hardware's window, an exit and some room: 20,000 on silicon.
+    /// As [`Probe::attach`], but instead of exits it measures how long threads spin ([`Probe::spin_times`]): exits no
+    /// further apart than `gap_ns` are one spin. The hardware's window, an exit and some room: 20,000 on silicon.
     ///
     /// # Errors
     /// As [`Probe::attach`].
@@ -83,7 +83,7 @@ impl Probe {
             .and_then(|mut open| {
                 open.progs.spin_time.set_autoload(spin_times);
                 // Other architectures' events look otherwise.
-                open.progs.vm_exit.set_autoload(cfg!(target_arch = "x86_64"));
+                open.progs.vm_exit.set_autoload(cfg!(target_arch = "x86_64") && !spin_times);
                 open.load()
             })
             .map_err(|e| refusal(e.into(), || why_refused(Path::new("/sys"), is_root())))?;
@@ -105,6 +105,20 @@ impl Probe {
             all.insert(word32(&key, 0) as i32, SpinTime { spins: word(0), spin_ns: word(1) });
         }
         Ok(all)
+    }
+
+    /// Makes room for VMs to come: these have gone.
+    ///
+    /// # Errors
+    /// The kernel cannot read its own maps.
+    pub fn forget(&self, pids: &[i32]) -> Result<()> {
+        let maps = &self.skel.maps;
+        for map in [&maps.vms, &maps.exits] {
+            for key in map.keys().filter(|key| pids.contains(&(word32(key, 0) as i32))) {
+                map.delete(&key)?;
+            }
+        }
+        Ok(())
     }
 
     /// Counts per VM, by the process id of its vCPU threads.

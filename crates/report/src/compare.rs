@@ -28,6 +28,8 @@ pub struct Comparison {
     pub per_vm: Vec<Pair>,
     /// Why the two should not be compared; empty if they may.
     pub warnings: Vec<String>,
+    /// What one has and the other has not, as it failed or measured less; part of the warnings.
+    pub gaps: Vec<String>,
 }
 
 impl Pair {
@@ -40,19 +42,20 @@ impl Pair {
 /// Compares `b` with `a`.
 pub fn compare(a: &Report, b: &Report) -> Comparison {
     let (rows_a, rows_b) = (rows(a), rows(b));
-    let mut warnings = differences(a, b);
+    let (mut warnings, mut gaps) = (differences(a, b), Vec::new());
     for (which, report) in [("first", a), ("second", b)] {
         if let Some(failure) = &report.failure {
-            warnings.push(format!("the {which} report failed: {}", failure.reason));
+            gaps.push(format!("the {which} report failed: {}", failure.reason));
         }
         if report.instrument.as_ref().is_some_and(|instrument| !instrument.ok) {
             warnings.push(format!("the instrument of the {which} report was out of its limits"));
         }
     }
-    warnings.extend(missing(&rows_a, &rows_b, "second"));
-    warnings.extend(missing(&rows_b, &rows_a, "first"));
+    gaps.extend(missing(&rows_a, &rows_b, "second"));
+    gaps.extend(missing(&rows_b, &rows_a, "first"));
+    warnings.extend(gaps.iter().cloned());
     let per_vm = pairs(&rows_per_vm(a), &rows_per_vm(b));
-    Comparison { pairs: pairs(&rows_a, &rows_b), per_vm, warnings }
+    Comparison { pairs: pairs(&rows_a, &rows_b), per_vm, warnings, gaps }
 }
 
 fn differences(a: &Report, b: &Report) -> Vec<String> {

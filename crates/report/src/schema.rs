@@ -2,7 +2,8 @@
 //! The result of one lab run, as it is written to JSON.
 //!
 //! Times are nanoseconds of *model time* (the clock of the machine under test), never of the
-//! machine that emulates it. Counters are differences over the measured window.
+//! machine that emulates it. Counters are differences over the measured window, but for those of
+//! [`Run::extra`] that are named `kernel: …` and `overbook: …`: they are of the whole run.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

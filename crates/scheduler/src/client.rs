@@ -13,6 +13,9 @@ use std::time::{Duration, Instant};
 /// How long a scheduler may take to load again, after hotplug or an upgrade, before it counts as gone.
 const RELOAD: Duration = Duration::from_secs(10);
 
+/// Longest wait for an answer, in ms. Changes are answered once they are in force.
+const PATIENCE_MS: u64 = 30_000;
+
 /// How often `stop` is looked at.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -21,7 +24,7 @@ const POLL: Duration = Duration::from_millis(100);
 /// # Errors
 /// None runs, or this user may not ask it.
 pub fn connect(command: &str) -> Result<StatsClient> {
-    StatsClient::new().connect(None).map_err(|why| {
+    StatsClient::new().connect(Some(PATIENCE_MS)).map_err(|why| {
         let kind = why.downcast_ref::<io::Error>().map(io::Error::kind);
         if kind == Some(io::ErrorKind::PermissionDenied) {
             return anyhow!("this user may not ask the scheduler that runs: run this as root");

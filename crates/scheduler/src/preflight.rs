@@ -130,13 +130,14 @@ fn broken_by(enforced: bool, root: &Path) -> Vec<String> {
     if enforced { Vec::new() } else { limited_groups(root) }
 }
 
-/// Groups below `root`, a cgroup hierarchy's, whose `cpu.max` is not "max".
+/// Groups below `root` that have a limit: a `cpu.max` other than "max", or a `cpu.cfs_quota_us` (cgroup v1) above zero.
 fn limited_groups(root: &Path) -> Vec<String> {
     let mut limited = Vec::new();
     let mut open: Vec<PathBuf> = vec![root.into()];
     while let Some(group) = open.pop() {
-        let max = fs::read_to_string(group.join("cpu.max")).unwrap_or_default();
-        if !max.is_empty() && !max.starts_with("max") {
+        let read = |file: &str| fs::read_to_string(group.join(file)).unwrap_or_default();
+        let (max, quota) = (read("cpu.max"), read("cpu.cfs_quota_us").trim().parse::<i64>());
+        if !max.is_empty() && !max.starts_with("max") || quota.is_ok_and(|quota| quota > 0) {
             let name = group.strip_prefix(root).unwrap_or(&group);
             limited.push(format!("/{}", name.display()));
         }
@@ -178,6 +179,13 @@ mod tests {
         fs::write(root.join("machine.slice/cpu.max"), "max 100000\n").unwrap();
         fs::write(deep.join("cpu.max"), "50000 100000\n").unwrap();
         assert_eq!(limited_groups(&root), ["/machine.slice/vm1.scope"]);
+        // As cgroup v1 has them.
+        let old = root.join("cpu,cpuacct/machine");
+        fs::create_dir_all(&old).unwrap();
+        fs::write(old.join("cpu.cfs_quota_us"), "50000\n").unwrap();
+        fs::write(root.join("cpu,cpuacct/cpu.cfs_quota_us"), "-1\n").unwrap();
+        assert_eq!(limited_groups(&root), ["/cpu,cpuacct/machine", "/machine.slice/vm1.scope"]);
+        fs::remove_dir_all(root.join("cpu,cpuacct")).unwrap();
         // They are in the way only where the scheduler is not told of them.
         assert_eq!(broken_by(false, &root), ["/machine.slice/vm1.scope"]);
         assert_eq!(broken_by(true, &root), [""; 0]);

@@ -23,7 +23,7 @@ pub fn take_over(command: &str, is_there: impl Fn() -> bool) -> Result<()> {
         return Ok(());
     }
     StatsClient::new()
-        .connect(None)
+        .connect(Some(PATIENCE.as_millis() as u64))
         .and_then(|mut client| client.request::<Value>("stats", vec![(LEAVE.into(), command.into())]))
         .with_context(|| {
             format!("cannot take over from the `{command}` that runs: stop it by hand, then start this one")

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The bound: how fast a VM could go if it never waited for a preempted sibling.
 
+use anyhow::{Context, Result, bail, ensure};
 use overbook_report::schema::{BoundPoint, Run, VmBound, VmResult};
 use overbook_report::stats::median;
 
@@ -13,20 +14,27 @@ pub struct Points {
 
 impl Points {
     /// Adds a run of the VM alone.
-    pub fn add(&mut self, run: &Run) {
-        let Some(vm) = run.vms.first().filter(|vm| run.error.is_none() && vm.work > 0) else { return };
+    ///
+    /// # Errors
+    /// It failed, or did nothing.
+    pub fn add(&mut self, run: &Run) -> Result<()> {
+        let vm = worked(run, 0)?;
         self.rates.push(vm.rate);
         let useful: f64 =
             vm.vcpus.iter().map(|vcpu| vcpu.run_ns.saturating_sub(waited_ns(vcpu)) as f64).sum();
         self.cpu_ns_per_unit.push(useful / vm.work as f64);
+        Ok(())
     }
 
-    /// Adds what a Linux guest did alone. What of its time it spent waiting nobody can tell.
-    pub fn add_guest(&mut self, vm: &VmResult) {
-        if vm.rate > 0.0 {
-            self.rates.push(vm.rate);
-            self.cpu_ns_per_unit.push(vm.cpus_used * 1e9 / vm.rate);
-        }
+    /// Adds what the nth Linux guest did alone. What of its time it spent waiting nobody can tell.
+    ///
+    /// # Errors
+    /// As [`Points::add`].
+    pub fn add_guest(&mut self, run: &Run, nth: usize) -> Result<()> {
+        let vm = worked(run, nth)?;
+        self.rates.push(vm.rate);
+        self.cpu_ns_per_unit.push(vm.cpus_used * 1e9 / vm.rate);
+        Ok(())
     }
 
     /// The bound of a VM of so many vCPUs with such a share; `None` if it never did anything alone.
@@ -46,6 +54,16 @@ impl Points {
             rate: serial.min(by_cpu),
         })
     }
+}
+
+/// The VM of a run that was there alone.
+fn worked(run: &Run, nth: usize) -> Result<&VmResult> {
+    if let Some(why) = &run.error {
+        bail!("the bound cannot be measured, as a VM failed alone: {why}");
+    }
+    let vm = run.vms.get(nth).context("nothing ran alone")?;
+    ensure!(vm.work > 0 && vm.rate > 0.0, "the bound cannot be measured, as {} did nothing alone", vm.name);
+    Ok(vm)
 }
 
 /// Time spent waiting, from the middle of each bucket.

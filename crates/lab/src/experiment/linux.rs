@@ -99,8 +99,10 @@ impl<'a> Fleet<'a> {
         sleep(self.scenario.window());
         let after = self.sample()?;
         let _ = task::set_policy(libc::SCHED_OTHER, 0);
-        order(&mut self.vms[who], &GuestOrder::Rest)?;
-        Ok(self.difference(&before, &after))
+        order(&mut self.vms[who.clone()], &GuestOrder::Rest)?;
+        let mut run = self.difference(&before, &after);
+        run.error = idle(&run.vms[who]);
+        Ok(run)
     }
 
     fn sample(&mut self) -> Result<Sample> {
@@ -153,6 +155,12 @@ impl<'a> Fleet<'a> {
     }
 }
 
+/// What is wrong with a run in which a guest that worked ended none of its runs: it has no rate.
+fn idle(worked: &[VmResult]) -> Option<String> {
+    let idle = worked.iter().find(|vm| vm.work == 0)?;
+    Some(format!("{} ended no run within the window: measure for longer (measure.seconds)", idle.name))
+}
+
 /// What a guest's work is counted in: runs, or what stands before the rate that its load prints (`tps =`).
 fn unit(figure: Option<&str>) -> String {
     figure.unwrap_or("runs").trim_end_matches([' ', '=', ':']).to_lowercase()
@@ -187,8 +195,7 @@ impl Workload for Fleet<'_> {
     /// What a guest does while the others rest.
     fn run_alone(&mut self, nth: usize, _: &Variant, _: u64, points: &mut Points) -> Result<()> {
         let nth = self.distinct()[nth];
-        points.add_guest(&self.measure(nth..nth + 1)?.vms[nth]);
-        Ok(())
+        points.add_guest(&self.measure(nth..nth + 1)?, nth)
     }
 
     fn bounds(&self, points: &[Points]) -> Vec<VmBound> {

@@ -72,12 +72,11 @@ impl Workload for MicroGuests<'_> {
         let cpus = self.host.cpus[..vm.vcpus as usize].to_vec();
         let entitled_cpus = cpus.len() as f64;
         let alone = Guest { name: "alone".into(), vm, cpus, pinned: true, entitled_cpus };
-        points.add(&run_once(self.scenario, baseline, &[alone], seed, self.host)?);
-        Ok(())
+        points.add(&run_once(self.scenario, baseline, &[alone], seed, self.host)?)
     }
 
     fn bounds(&self, points: &[Points]) -> Vec<VmBound> {
-        let shares = entitlements(self.scenario, self.host.cpus.len() as f64);
+        let shares = entitlements(self.scenario, self.host.cpus.len() as u32);
         let mut bounds = Vec::new();
         for ((name, vm), share_cpus) in self.scenario.each_vm().zip(shares) {
             let found = self.distinct.iter().zip(points).find(|(like, _)| is_like(like, vm));
@@ -114,7 +113,7 @@ pub(crate) fn trial(clock: &Clock) -> Result<()> {
 }
 
 fn guests<'a>(scenario: &'a Scenario, host: &Host) -> Vec<Guest<'a>> {
-    let shares = entitlements(scenario, host.cpus.len() as f64);
+    let shares = entitlements(scenario, host.cpus.len() as u32);
     let each = scenario.each_vm().zip(shares).enumerate();
     each.map(|(nth, ((name, vm), entitled_cpus))| {
         let places = scenario.cpus_of(nth as u32, vm);
@@ -125,21 +124,40 @@ fn guests<'a>(scenario: &'a Scenario, host: &Host) -> Vec<Guest<'a>> {
     .collect()
 }
 
-/// CPUs that each VM may claim when all want more than they get; it can use as many as it has vCPUs. Pools are taken as they
-/// are.
-fn entitlements(scenario: &Scenario, cpus: f64) -> Vec<f64> {
+/// CPUs that each VM may claim when all want more than they get; it can use as many as it has vCPUs. Pools and CPUs that vCPUs
+/// are pinned to are shared each by itself.
+fn entitlements(scenario: &Scenario, cpus: u32) -> Vec<f64> {
     // In the root group every vCPU weighs the same; in a group of its own, every VM does.
     let weight = |vm: &Vm| match scenario.layout.cgroups {
         Cgroups::Flat => f64::from(vm.vcpus),
         _ => f64::from(vm.weight.unwrap_or(100)),
     };
-    let most = |vm: &Vm| match (scenario.layout.placement, scenario.layout.pool) {
-        (Placement::Pooled, Some(pool)) => f64::from(vm.vcpus.min(pool)),
-        _ => f64::from(vm.vcpus).min(cpus),
+    let vms: Vec<&Vm> = scenario.each_vm().map(|(_, vm)| vm).collect();
+    let mut entitled = vec![0.0; vms.len()];
+    // Shares so many CPUs among all VMs, of which each has so many vCPUs there.
+    let mut share = |cpus: u32, there: &dyn Fn(usize, &Vm) -> u32| {
+        let claim = |(nth, vm): (usize, &&Vm)| {
+            let vcpus = there(nth, vm);
+            let weight = weight(vm) * f64::from(vcpus) / f64::from(vm.vcpus);
+            Claim { weight, most: f64::from(vcpus.min(cpus)) }
+        };
+        let claims: Vec<Claim> = vms.iter().enumerate().map(claim).collect();
+        shares(&claims, f64::from(cpus)).iter().zip(&mut entitled).for_each(|(more, sum)| *sum += more);
     };
-    let claims: Vec<Claim> =
-        scenario.each_vm().map(|(_, vm)| Claim { weight: weight(vm), most: most(vm) }).collect();
-    shares(&claims, cpus)
+    match (scenario.layout.placement, scenario.layout.pool) {
+        (Placement::Pinned, _) => {
+            // vCPU i is on CPU i, and begins anew behind the last.
+            (0..cpus).for_each(|cpu| share(1, &|_, vm| (vm.vcpus + cpus - 1 - cpu) / cpus));
+        }
+        (Placement::Pooled, Some(pool)) => {
+            let pools = cpus / pool;
+            (0..pools).for_each(|n| {
+                share(pool, &|nth, vm| if nth as u32 % pools == n { vm.vcpus } else { 0 });
+            });
+        }
+        _ => share(cpus, &|_, vm| vm.vcpus),
+    }
+    entitled
 }
 
 /// One run: start all VMs, let them settle, measure a window, end them.
@@ -221,7 +239,19 @@ mod tests {
 
     fn of(text: &str) -> Vec<f64> {
         let scenario = Scenario::parse(&format!("title = \"t\"\n{text}"), Path::new("x")).unwrap();
-        entitlements(&scenario, 4.0)
+        entitlements(&scenario, 4)
+    }
+
+    #[test]
+    fn cpus_of_some_are_shared_among_these() {
+        let placed =
+            |how: &str, vms: &str| of(&format!("[host]\ncpus = 4\n[layout]\nplacement = {how}\n{vms}"));
+        let vm = |count, vcpus| format!("[[vm]]\ncount = {count}\nvcpus = {vcpus}\npattern = \"compute\"\n");
+        assert_eq!(placed("\"pinned\"", &vm(2, 2)), [1.0, 1.0], "two CPUs stay idle");
+        assert_eq!(placed("\"pinned\"", &(vm(1, 4) + &vm(1, 2))), [3.0, 1.0]);
+        assert_eq!(placed("\"pinned\"", &(vm(1, 6) + &vm(1, 2))), [2.0 + 4.0 / 3.0, 2.0 / 3.0]);
+        assert_eq!(placed("\"pooled\"\npool = 2", &vm(3, 2)), [1.0, 2.0, 1.0]);
+        assert_eq!(placed("\"pooled\"\npool = 2", &vm(2, 4)), [2.0, 2.0]);
     }
 
     #[test]

@@ -143,7 +143,7 @@ fn measure_window(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Th
         work: all - done,
         rate: (all - done) as f64 * 1e9 / window_ns as f64,
         cpus_used: sum(|v| v.run_ns),
-        entitled_cpus: spec.cpus,
+        entitled_cpus: spec.entitled(scenario.host.cpus),
         vcpus,
         kvm: KvmCounters::unseen(),
     });

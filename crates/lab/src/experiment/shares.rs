@@ -19,6 +19,9 @@ pub fn shares(claims: &[Claim], cpus: f64) -> Vec<f64> {
     let mut left = cpus;
     while !open.is_empty() {
         let weights: f64 = open.iter().map(|i| claims[*i].weight).sum();
+        if weights == 0.0 {
+            break;
+        }
         let part = |i: usize| left * claims[i].weight / weights;
         let full: Vec<usize> = open.iter().copied().filter(|i| part(*i) >= claims[*i].most).collect();
         if full.is_empty() {
@@ -54,5 +57,6 @@ mod tests {
         assert_eq!(of(&[(1.0, 0.5), (1.0, 1.25), (2.0, 4.0)]), [0.5, 1.0 + 1.0 / 6.0, 2.0 + 1.0 / 3.0]);
         assert_eq!(of(&[(1.0, 1.0), (1.0, 1.0)]), [1.0, 1.0]);
         assert_eq!(of(&[]), [0.0; 0]);
+        assert_eq!(of(&[(0.0, 0.0)]), [0.0], "who claims nothing");
     }
 }

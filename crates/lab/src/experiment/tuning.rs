@@ -3,7 +3,7 @@
 
 use crate::machine::switches::{PREFERRED, SWITCHES};
 use crate::scenario::Variant;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use std::fs;
 
 const FEATURES: &str = "/sys/kernel/debug/sched/features";
@@ -23,8 +23,8 @@ pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<
     let mut tuning = Tuning::default();
     let slice = variant.base_slice_us.map_or(default_slice_ns as f64, |us| us * 1000.0) * dilation;
     if default_slice_ns > 0 && slice as u64 != default_slice_ns {
-        fs::write(BASE_SLICE, (slice as u64).to_string())
-            .with_context(|| format!("the kernel refuses a base slice of {slice} ns"))?;
+        set(BASE_SLICE, slice as u64)
+            .with_context(|| format!("the kernel does not take a base slice of {slice} ns"))?;
         tuning.undo.push((BASE_SLICE, default_slice_ns.to_string()));
     }
     for feature in &variant.features {
@@ -56,8 +56,8 @@ pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<
             None => own.parse().with_context(|| format!("{} is no number: {own}", switch.file))?,
         };
         let value = if switch.time { (value as f64 * dilation) as u64 } else { value };
-        fs::write(switch.file, value.to_string())
-            .with_context(|| format!("the kernel refuses {value} for {}", switch.name))?;
+        set(switch.file, value)
+            .with_context(|| format!("the kernel does not take {value} for {}", switch.name))?;
         tuning.undo.push((switch.file, own));
     }
     if let Some(list) = &variant.preferred {
@@ -67,6 +67,14 @@ pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<
         tuning.undo.push((PREFERRED, "\n".into()));
     }
     Ok(tuning)
+}
+
+/// Writes a number; the kernel wraps one that is too long for it, and says nothing.
+fn set(file: &str, value: u64) -> Result<()> {
+    fs::write(file, value.to_string())?;
+    let now = fs::read_to_string(file)?;
+    ensure!(now.trim().parse() == Ok(value), "it takes it for {}", now.trim());
+    Ok(())
 }
 
 fn opposite(feature: &str) -> String {

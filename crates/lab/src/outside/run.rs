@@ -11,7 +11,8 @@ use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-/// Longest silence of a machine, in time that it computes. The slowest step of any shipped scenario takes a tenth of it.
+/// Longest silence of a machine, in time that it computes, beside what it takes to settle and to be measured: see
+/// [`patience`].
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Longest silence between start and the agent's first words.
@@ -108,7 +109,7 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
     };
     progress(0.0, &format!("booting {}", order.kernel.release));
     let mut machine = boot.start()?;
-    if let Err(why) = collect(&mut machine, &mut report, interrupted, progress)? {
+    if let Err(why) = collect(&mut machine, &mut report, patience(&scenario), interrupted, progress)? {
         let asked_for = interrupted.load(Ordering::Relaxed);
         let console = if asked_for { Vec::new() } else { machine.last_words(LAST_WORDS) };
         report.failure = Some(Failure { reason: why, console });
@@ -116,10 +117,17 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
     Ok(report)
 }
 
+/// Longest silence of a scenario's machine: nothing is said while guests settle and work. An emulated CPU takes less than half
+/// a second for one of the model's.
+fn patience(scenario: &Scenario) -> Duration {
+    PATIENCE + (scenario.settle_time() + scenario.window()) * scenario.host.cpus / 2
+}
+
 /// Reads events until the end. The inner error is the machine's: one sentence.
 fn collect(
     machine: &mut Running,
     report: &mut Report,
+    longest: Duration,
     interrupted: &AtomicBool,
     progress: &mut dyn FnMut(f64, &str),
 ) -> Result<std::result::Result<(), String>> {
@@ -139,7 +147,7 @@ fn collect(
             Next::Interrupted if report.runs.is_empty() => bail!("interrupted before anything was measured"),
             Next::Interrupted => return Ok(Err("interrupted; what was measured until then is here".into())),
         };
-        patience = PATIENCE;
+        patience = longest;
         let Ok(event) = serde_json::from_str(&line) else {
             return Ok(Err(format!(
                 "the machine's events are garbled: {}",

@@ -117,7 +117,16 @@ impl Scenario {
             (Placement::Pooled, None) => {
                 mistake(&["layout", "placement"], "pooled placement needs `pool`, the CPUs of each VM".into())
             }
-            (Placement::Pooled, Some(pool)) => range(&["layout", "pool"], pool, 1, self.host.cpus),
+            (Placement::Pooled, Some(pool)) => {
+                range(&["layout", "pool"], pool, 1, self.host.cpus)?;
+                let (cpus, vms) = (self.host.cpus, self.vms.iter().map(|vm| vm.count).sum::<u32>());
+                if self.tunnel.is_none() && !cpus.is_multiple_of(pool) && vms.saturating_mul(pool) > cpus {
+                    let what =
+                        format!("pools of {pool} CPUs of {cpus} overlap: choose one that divides them");
+                    return mistake(&["layout", "pool"], what);
+                }
+                Ok(())
+            }
             (_, Some(_)) => mistake(&["layout", "pool"], "`pool` goes with placement = \"pooled\"".into()),
             _ => Ok(()),
         }
@@ -150,7 +159,9 @@ impl Scenario {
         only("targets", vm.targets.is_some(), &[Pattern::Shootdown])?;
         only("storms", vm.storms.is_some(), &[Pattern::Hostile])?;
         only("halts", vm.halts.is_some(), &[Pattern::Compute])?;
-        range(&["halt_us"], vm.halt_us.unwrap_or(1.0), 1.0, 1e6)?;
+        // Where hosts are stretched, so are halts, and a guest's timer goes no further.
+        let longest = if self.tunnel.is_some() { 1e6 } else { 1e6 / self.host.dilation.max(1.0) };
+        range(&["halt_us"], vm.halt_us.unwrap_or(1.0), 1.0, longest)?;
         if vm.halt_us.is_some() && vm.halts != Some(Halts::Timer) {
             return mistake(&["halt_us"], "`halt_us` goes with halts = \"timer\"".into());
         }
@@ -181,6 +192,12 @@ impl Scenario {
                 );
             }
         }
+        if !variant.ple && (self.guest.is_some() || self.linux.is_some()) {
+            return mistake(
+                &["ple"],
+                "only micro-guests, [[vm]], have their PAUSE exits switched off: leave it out".into(),
+            );
+        }
         match (&self.guest, &variant.guest, &variant.overbook) {
             (Some(_), _, Some(_)) => {
                 return mistake(
@@ -200,6 +217,10 @@ impl Scenario {
             self.check_scheduler(variant, words)?;
         }
         match (&self.linux, variant.cooperate) {
+            (Some(_), Some(_)) if variant.guest.is_none() && variant.governor.is_none() => {
+                let what = "`cooperate` says in how many guests something packs: add `guest` or `governor`";
+                return mistake(&["cooperate"], what.into());
+            }
             (Some(linux), Some(n)) => range(&["cooperate"], n, 1, linux.guests)?,
             (None, Some(_)) => return mistake(&["cooperate"], "`cooperate` needs a [linux] table".into()),
             _ => {}
@@ -441,6 +462,20 @@ mod tests {
             ),
             (format!("{GOOD}[layout]\npool = 2\n"), "x.toml:9: `pool` goes with"),
             (format!("{GOOD}[layout]\nplacement = \"pooled\"\n"), "x.toml:9: pooled placement needs"),
+            (
+                format!("{GOOD}[layout]\nplacement = \"pooled\"\npool = 3\n"),
+                "x.toml:10: pools of 3 CPUs of 4 overlap",
+            ),
+            (format!("{LINUX}\n[[variant]]\nname = \"a\"\nple = false\n"), "x.toml:11: only micro-guests"),
+            (
+                format!("{LINUX}\n[[variant]]\nname = \"a\"\ncooperate = 1\n"),
+                "x.toml:11: `cooperate` says in how many guests",
+            ),
+            (
+                GOOD.replace("cpus = 4\n[[", "cpus = 4\ndilation = 16.0\n[[")
+                    .replace("\"lock\"\n", "\"compute\"\nhalts = \"timer\"\nhalt_us = 100000.0\n"),
+                "x.toml:10: halt_us = 100000 is out of range: 1 to 62500",
+            ),
             (
                 format!("{GOOD}[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"\n"),
                 "x.toml:11: there are two",

@@ -91,6 +91,20 @@ fn by_vm() -> HostShare {
 }
 
 impl GuestSpec {
+    /// CPUs that the host has for this guest of so many vCPUs, if all of them want to run.
+    pub fn entitled(&self, vcpus: u32) -> f64 {
+        let vcpus = f64::from(vcpus);
+        vcpus.min(match self.share {
+            HostShare::Vm => self.cpus,
+            HostShare::Vcpu => self.cpus * vcpus / (vcpus + f64::from(self.others)),
+        })
+    }
+
+    /// vCPUs, the neighbours' too, divided by the host's CPUs for them.
+    pub fn overcommit(&self, vcpus: u32) -> f64 {
+        f64::from(vcpus + self.others) / self.cpus
+    }
+
     pub(super) fn check(&self, vms: usize) -> Result<(), Mistake> {
         self.check_values().map_err(|(keys, what)| (prefixed_table("guest", keys), what))?;
         if vms > 0 {
@@ -112,5 +126,22 @@ impl GuestSpec {
             return mistake(&["others"], "`others` goes with share = \"vcpu\"".into());
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_guest_is_entitled_to_depends_on_how_its_host_shares() {
+        let spec = |text: &str| {
+            toml::from_str::<GuestSpec>(&format!("load = \"compute\"\ntasks = 4\n{text}")).unwrap()
+        };
+        let by_vm = spec("cpus = 2.0");
+        assert_eq!((by_vm.entitled(4), by_vm.overcommit(4)), (2.0, 2.0));
+        assert_eq!(spec("cpus = 9.0").entitled(4), 4.0, "no more than it has vCPUs");
+        let alike = spec("share = \"vcpu\"\ncpus = 4.0\nothers = 4");
+        assert_eq!((alike.entitled(4), alike.overcommit(4)), (2.0, 2.0));
     }
 }

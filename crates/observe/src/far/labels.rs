@@ -22,6 +22,10 @@ impl Labels {
     /// Of recordings of a node, the last snapshot of which is how it is now; at a ready time in percent.
     pub fn of(snapshots: &[Snapshot], ready_percent: f64) -> Labels {
         let Some(last) = snapshots.last() else { return Labels::default() };
+        // Of VMs whose vCPUs have no names nobody knows how much they wait.
+        if last.vms.values().any(|vm| vm.vcpus.is_empty()) {
+            return Labels::default();
+        }
         let vcpus = |snapshot: &Snapshot| snapshot.vms.values().map(|vm| vm.vcpus.len()).sum::<usize>();
         if snapshots.len() > FEWEST && snapshots.iter().all(|snapshot| vcpus(snapshot) == 0) {
             return Labels { full: Some(false), ..Labels::default() };
@@ -71,6 +75,8 @@ mod tests {
         assert_eq!(Labels::of(&[], 5.0), Labels::default());
         let empty = Labels::of(&recorded(4, 30, 0.0, &[]), 5.0);
         assert_eq!(empty, Labels { full: Some(false), ..Labels::default() });
+        let nameless = Labels::of(&recorded(4, 30, 0.0, &[("a", 0, 0.0, 0.0, 0.0)]), 5.0);
+        assert_eq!(nameless, Labels::default(), "a VM whose vCPUs nobody sees is no empty node");
         let calm = Labels::of(&recorded(4, 30, 0.0, &[("a", 4, 0.3, 0.001, 0.0)]), 5.0);
         assert!(calm.ratio > Some(1.0) && calm.room > Some(0) && calm.full == Some(false), "{calm:?}");
         let crowded = Labels::of(&recorded(4, 30, 0.0, &[("a", 8, 0.5, 0.4, 0.0)]), 5.0);

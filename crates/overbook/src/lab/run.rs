@@ -10,6 +10,7 @@ use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use overbook_cli::output::note;
 use overbook_cli::values::number;
 use overbook_kernels::{Cache, Emulator, Kernel};
+use overbook_lab::experiment::NEXT_LINE;
 use overbook_lab::outside::qemu::Accel;
 use overbook_lab::outside::run::{self, Order};
 use overbook_lab::scenario::{Setting, Source};
@@ -62,10 +63,10 @@ fn why_failed(report: &Report) -> Option<String> {
     Some(format!("{}: {}", report.scenario.name, sentence(&why)))
 }
 
-/// The sentence in what a scheduler said last: its own, else the last one. A verifier's log stands above.
+/// The sentence in what a scheduler of ours said last; a verifier's log stands above. What anybody else said is kept whole.
 fn sentence(why: &str) -> &str {
-    let own = why.rsplit(" | ").find_map(|line| line.strip_prefix("overbook: "));
-    own.or_else(|| why.rsplit(" | ").next()).unwrap_or(why).trim()
+    let own = why.rsplit(NEXT_LINE).find_map(|line| line.strip_prefix("overbook: "));
+    own.unwrap_or(why).trim()
 }
 
 impl Run {
@@ -249,9 +250,11 @@ mod tests {
 
     #[test]
     fn of_a_schedulers_last_words_the_reason_is_kept() {
-        let why = "the scheduler failed (exit status: 1): 12: (85) call x | overbook: the kernel refuses it | Caused by | ";
-        assert_eq!(sentence(why), "the kernel refuses it");
-        assert_eq!(sentence("vCPU 1: triple fault"), "vCPU 1: triple fault");
-        assert_eq!(sentence("variant a: the scheduler failed: one | two"), "two");
+        let said = ["12: (85) call x", "overbook: the kernel refuses it", "Caused by", ""].join(NEXT_LINE);
+        let why = format!("the scheduler failed (exit status: 1): {said}");
+        assert_eq!(sentence(&why), "the kernel refuses it");
+        for other in ["vCPU 1: triple fault", "linux1 has stopped: it last said \"a | Kernel panic\""] {
+            assert_eq!(sentence(other), other);
+        }
     }
 }
