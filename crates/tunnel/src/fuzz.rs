@@ -8,6 +8,7 @@ use anyhow::Result;
 use overbook_policy::class::Class;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 const MS: u64 = 1_000_000;
@@ -183,4 +184,57 @@ pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<Wor
         world.at(at, what);
     }
     Ok(world)
+}
+
+/// How long a host runs on which shares are looked at; they are of its second half.
+const FAIR_NS: u64 = 8_000 * MS;
+
+/// The host of a seed on which everybody wants to run all the time, in groups that are bound to sets of CPUs that are apart, or
+/// to none; some VMs have threads that wake up now and then, wherever these are bound. Says who has another share than is due.
+///
+/// # Errors
+/// The host cannot be made.
+pub fn unfair(seed: u64) -> Result<Vec<String>> {
+    let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
+    let cpus: u32 = dice.among(&[1, 2, 3, 4, 4, 6, 8]);
+    let bounds = Bounds { wait_ns: None, idle_ns: None, ..Bounds::default() };
+    let mut world = World::new(Host { cpus, seed, bounds, ..Host::default() })?;
+    let mut cuts = [0, dice.below(cpus), dice.below(cpus), cpus];
+    cuts.sort_unstable();
+    let sets: Vec<Vec<u32>> =
+        cuts.windows(2).filter(|ends| ends[0] < ends[1]).map(|ends| (ends[0]..ends[1]).collect()).collect();
+    let split = sets.len() > 1 && !dice.one_in(4);
+    let a_set = |dice: &mut Dice| sets[dice.below(sets.len() as u32) as usize].clone();
+    for nth in 0..2 + dice.below(5) {
+        let group = Some(world.group(0, dice.among(&[10, 50, 100, 100, 100, 200, 1000])));
+        let set = split.then(|| a_set(&mut dice));
+        let many = 1 + dice.below(8);
+        if dice.one_in(2) {
+            let mut spec = VmSpec::new(&format!("vm{nth}"), many, Pattern::Compute);
+            (spec.group, spec.cpus) = (group, set);
+            if dice.one_in(2) {
+                let cpus = dice.one_in(2).then(|| a_set(&mut dice));
+                let main = TaskSpec::new(&format!("main{nth}"), Kind::Sleeper(20_000, 5 * MS));
+                spec.tgid = world.process(TaskSpec { group, cpus, ..main });
+            }
+            world.vm(spec);
+        } else {
+            for hog in 0..many {
+                let spec = TaskSpec::new(&format!("hogs{nth}/{hog}"), Kind::Hog);
+                world.task(TaskSpec { group, cpus: set.clone(), ..spec });
+            }
+        }
+    }
+    world.measure_from(FAIR_NS / 2);
+    world.run(FAIR_NS);
+    let report = world.report();
+    let mut tenants: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
+    for (task, due) in report.tasks.iter().filter_map(|task| Some((task, task.due?))) {
+        let tenant = tenants.entry(task.name.split('/').next().unwrap_or_default()).or_default();
+        *tenant = (tenant.0 + task.cpus, tenant.1 + due);
+    }
+    // Slices end with ticks, so who is due next to nothing has it in few pieces.
+    let off = tenants.iter().filter(|(_, (had, due))| (had - due).abs() > 0.1 * due + 0.005);
+    let words = off.map(|(name, (had, due))| format!("{name} has {had:.3} CPUs where {due:.3} are due"));
+    Ok(words.chain(report.findings.lines()).collect())
 }

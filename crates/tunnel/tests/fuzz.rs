@@ -6,12 +6,12 @@ use overbook_tunnel::fuzz::LENGTH_NS;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-#[test]
-fn nothing_goes_wrong_on_random_hosts() {
-    let range = std::env::var("OVERBOOK_FUZZ").unwrap_or_else(|_| "1..2001".into());
+/// Says what is wrong on hosts of so many seeds, or those of a variable of the environment, and on how many hosts it looked.
+fn wrong_of(variable: &str, seeds: u64, look: impl Fn(u64) -> Vec<String> + Sync) -> (Vec<String>, u64) {
+    let range = std::env::var(variable).unwrap_or_else(|_| format!("1..{}", seeds + 1));
     let ends =
         range.split_once("..").and_then(|(a, b)| Some((a.parse::<u64>().ok()?, b.parse::<u64>().ok()?)));
-    let (first, end) = ends.expect("OVERBOOK_FUZZ is a range of seeds such as 1..100");
+    let (first, end) = ends.unwrap_or_else(|| panic!("{variable} is a range of seeds such as 1..100"));
     let next = AtomicU64::new(first);
     let work = || {
         let mut wrong = Vec::new();
@@ -20,9 +20,9 @@ fn nothing_goes_wrong_on_random_hosts() {
             if seed >= end {
                 return wrong;
             }
-            let findings = overbook_tunnel::fuzz::run(seed, None).unwrap();
-            if !findings.is_empty() {
-                wrong.push(format!("seed {seed}: {}", findings.lines().join("; ")));
+            let said = look(seed);
+            if !said.is_empty() {
+                wrong.push(format!("seed {seed}: {}", said.join("; ")));
             }
         }
     };
@@ -31,11 +31,26 @@ fn nothing_goes_wrong_on_random_hosts() {
         let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
         workers.into_iter().flat_map(|worker| worker.join().unwrap()).collect()
     });
+    (wrong, end - first)
+}
+
+#[test]
+fn nothing_goes_wrong_on_random_hosts() {
+    let look = |seed| overbook_tunnel::fuzz::run(seed, None).unwrap().lines();
+    let (wrong, hosts) = wrong_of("OVERBOOK_FUZZ", 2000, look);
     // What one host takes goes with it.
     let pages = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = pages.split(' ').next().unwrap().parse().unwrap();
     assert!(pages < 16 << (30 - 12), "{pages} pages are left");
-    assert!(wrong.is_empty(), "{} hosts of {}:\n{}", wrong.len(), end - first, wrong.join("\n"));
+    assert!(wrong.is_empty(), "{} hosts of {hosts}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// `OVERBOOK_UNFAIR=SEED..SEED` has others.
+#[test]
+fn shares_are_due_on_random_hosts() {
+    let look = |seed| overbook_tunnel::fuzz::unfair(seed).unwrap();
+    let (wrong, hosts) = wrong_of("OVERBOOK_UNFAIR", 300, look);
+    assert!(wrong.is_empty(), "{} hosts of {hosts}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// Hosts that went wrong once: CPUs idled beside SCHED_IDLE tasks, tasks without a state, and who was queued as they went idle.

@@ -50,6 +50,10 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 	}
 	if (look_for_overdue(cpu, llc, cpuc))
 		return;
+	/* Before the others' keys are looked at: key_now() would do it after that, for one alone.
+	 */
+	if (prevc)
+		lift(frame_of(prevc, node_at(prevc->tenant)));
 	find_first(cpu, llc, cpuc);
 	if (go_on(cpuc, prev))
 		return;

@@ -268,7 +268,9 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 	tenant = node ? &node->time : &taskc->own;
 	if (node && node->asked != raised)
 		forgive(taskc->tenant, cpu, offset);
-	bring_near(taskc, tenant, node, cpu, level, offset, woken);
+	/* Where its vCPUs are levels may be lower than here. */
+	bring_near(taskc, tenant, node, cpu, frame == pool_at(taskc->pool) ? level : frame->level,
+		   offset, woken);
 	taskc->keyed_for = tenant->deadline;
 	taskc->queued_at = tenant->vtime;
 	taskc->key = taskc->keyed_for + offset - queue_offset;
