@@ -69,11 +69,21 @@ pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<
     Ok(tuning)
 }
 
+/// Whether a parameter is one of a module that is on or off.
+fn is_bool(text: &str) -> bool {
+    matches!(text.trim(), "Y" | "N")
+}
+
 /// Writes a number; the kernel wraps one that is too long for it, and says nothing.
 fn set(file: &str, value: u64) -> Result<()> {
     fs::write(file, value.to_string())?;
     let now = fs::read_to_string(file)?;
-    ensure!(now.trim().parse() == Ok(value), "it takes it for {}", now.trim());
+    // What is Y or N there has no number.
+    ensure!(
+        now.trim().parse().is_ok_and(|taken: u64| taken == value) || is_bool(&now),
+        "it takes it for {}",
+        now.trim()
+    );
     Ok(())
 }
 
