@@ -2,7 +2,8 @@
 //! Random hosts on which nothing may go wrong. A host that does is run again by its seed:
 //! `OVERBOOK_FUZZ=SEED..SEED cargo test -p overbook-tunnel --release --test fuzz`.
 
-use overbook_tunnel::fuzz::LENGTH_NS;
+use overbook_tunnel::fuzz::{LENGTH_NS, Unfair, unfair};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
@@ -45,12 +46,33 @@ fn nothing_goes_wrong_on_random_hosts() {
     assert!(wrong.is_empty(), "{} hosts of {hosts}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
+fn words((name, had, due): Unfair) -> String {
+    format!("{name} has {had:.3} CPUs where {due:.3} are due")
+}
+
 /// `OVERBOOK_UNFAIR=SEED..SEED` has others.
 #[test]
 fn shares_are_due_on_random_hosts() {
-    let look = |seed| overbook_tunnel::fuzz::unfair(seed).unwrap();
+    let look = |seed| unfair(seed, false).unwrap().into_iter().map(words).collect();
     let (wrong, hosts) = wrong_of("OVERBOOK_UNFAIR", 300, look);
     assert!(wrong.is_empty(), "{} hosts of {hosts}:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// Where some may run anywhere beside others that may not, shares are a matter of where the first do run: on some hosts they
+/// are off, but nobody has less than half of what is due. `OVERBOOK_FLOATS=SEED..SEED` has others.
+#[test]
+fn nobody_starves_beside_who_may_run_anywhere() {
+    let starved = Mutex::new(Vec::new());
+    let look = |seed| {
+        let all = unfair(seed, true).unwrap();
+        let few = all.iter().filter(|(_, had, due)| *had < due / 2.0 - 0.01).cloned();
+        starved.lock().unwrap().extend(few.map(|who| format!("seed {seed}: {}", words(who))));
+        all.into_iter().map(words).collect()
+    };
+    let (off, hosts) = wrong_of("OVERBOOK_FLOATS", 300, look);
+    println!("{} of {hosts} hosts:\n{}", off.len(), off.join("\n"));
+    let starved = starved.into_inner().unwrap();
+    assert!(starved.is_empty() && off.len() as u64 * 20 < hosts.max(20), "{}", starved.join("\n"));
 }
 
 /// Hosts that went wrong once: CPUs idled beside SCHED_IDLE tasks, tasks without a state, and who was queued as they went idle.

@@ -25,7 +25,7 @@ static bool has_new_key(struct task_ctx *taskc, struct node_ctx *node)
 	if (taskc->out_of_turn || node->time.deadline == taskc->keyed_for)
 		return false;
 	/* Others of its tenant have run meanwhile, and it stands better among them. */
-	later = node->time.deadline + frame_of(taskc, node)->offset -
+	later = node->time.deadline + pool_at(frame_of(taskc, node))->offset -
 		pool_at(taskc->queue_pool)->offset + (u64)bias_of(taskc, &node->time, node, false);
 	if (ovb_vtime_before(taskc->ceiling, later))
 		later = taskc->ceiling;
@@ -341,7 +341,7 @@ __noinline int is_brought_forward(struct task_ctx *taskc __arg_nonnull, s32 cpu,
 
 	if (!node)
 		return false;
-	forgive(taskc->tenant, cpu, frame_of(taskc, node)->offset);
+	forgive(taskc->tenant, cpu, pool_at(frame_of(taskc, node))->offset);
 	latest = latest_of(&node->time, node, foremost(cpu) - queue_offset);
 	if (!ovb_vtime_before(latest, taskc->key))
 		return false;
@@ -554,7 +554,7 @@ __noinline int catch_up(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 	struct tenant *tenant = node ? &node->time : &taskc->own;
 
 	vtime = tenant->vtime;
-	floor = level - aged_slice(tenant) - frame_of(taskc, node)->offset;
+	floor = level - aged_slice(tenant) - pool_at(frame_of(taskc, node))->offset;
 
 	if (ovb_vtime_before(vtime, floor))
 		__sync_val_compare_and_swap(&tenant->vtime, vtime, floor);

@@ -177,11 +177,11 @@ __noinline int forgive(u32 place, s32 cpu, u64 offset)
 
 /* The pool whose time a tenant's is. A VM's is that of its vCPUs: its other threads may run
  * elsewhere, where time has gone another way. */
-static struct pool_ctx *frame_of(const struct task_ctx *taskc, const struct node_ctx *node)
+static u32 frame_of(const struct task_ctx *taskc, const struct node_ctx *node)
 {
 	bool follows = node && node->vm && node->vcpu_pool && !taskc->vcpu;
 
-	return pool_at(follows ? node->vcpu_pool - 1 : taskc->pool);
+	return follows ? node->vcpu_pool - 1 : taskc->pool;
 }
 
 /* Brings a tenant that stands too far behind nearer to the level, and gives it a turn if it has
@@ -233,14 +233,35 @@ static s64 bias_of(struct task_ctx *taskc, struct tenant *tenant, struct node_ct
 			: (s64)ovb_age(tenant->rate, (u64)bias);
 }
 
-/* A pool that is further behind the tide than anybody may be owed is brought nearer, by its
- * offset: nobody in it owes more for that. */
-static void lift(struct pool_ctx *pool)
+/* How far the first of a pool's queue is behind the tide; so are those behind it, at most. ~0:
+ * nobody waits, or there is no such queue. */
+__noinline u64 first_is_behind(u32 pool)
 {
-	u64 level = pool->level, behind = ovb_lift(level, tide, OVB_LAG_TURNS * slice_ns);
+	u64 dsq = pool >= OVB_MAX_CPUS ? cpu_dsq((s32)(pool - OVB_MAX_CPUS))
+		  : pool	       ? pool_dsq(pool)
+				       : llc_dsq(0);
+	struct task_struct *first;
 
-	if (behind && __sync_val_compare_and_swap(&pool->level, level, level + behind) == level)
-		__sync_fetch_and_add(&pool->offset, behind);
+	if (!pool && nr_llcs > 1)
+		return ~0ull;
+	first = __COMPAT_scx_bpf_dsq_peek(dsq);
+	return first ? ovb_vtime_gap(tide, first->scx.dsq_vtime + pool_at(pool)->offset) : ~0ull;
+}
+
+/* A pool that is further behind the tide than anybody may be owed is brought nearer, by its
+ * offset: nobody in it owes more for that. But not those who wait there for their turn, after what
+ * they have had: where others share its CPUs, it would never come. */
+static void lift(u32 place)
+{
+	struct pool_ctx *pool = pool_at(place);
+	u64 most = OVB_LAG_TURNS * slice_ns, level = pool->level, behind, first;
+
+	behind = ovb_lift(level, tide, most);
+	if (!behind)
+		return;
+	first = first_is_behind(place);
+	if (__sync_val_compare_and_swap(&pool->level, level, level + behind) == level)
+		__sync_fetch_and_add(&pool->offset, behind < first ? behind : first);
 }
 
 /* Finds the key of a task that is about to be queued, or to go on. */
@@ -248,7 +269,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 			s32 cpu, u32 woken)
 {
 	u64 level, offset, queue_offset;
-	struct pool_ctx *frame;
+	u32 frame;
 	struct tenant *tenant;
 	struct node_ctx *node;
 
@@ -263,13 +284,13 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 	frame = frame_of(taskc, node);
 	lift(frame);
 	level = level_of(cpu);
-	offset = frame->offset;
+	offset = pool_at(frame)->offset;
 	queue_offset = pool_at(taskc->queue_pool)->offset;
 	tenant = node ? &node->time : &taskc->own;
 	if (node && node->asked != raised)
 		forgive(taskc->tenant, cpu, offset);
 	/* Where its vCPUs are levels may be lower than here. */
-	bring_near(taskc, tenant, node, cpu, frame == pool_at(taskc->pool) ? level : frame->level,
+	bring_near(taskc, tenant, node, cpu, frame == taskc->pool ? level : pool_at(frame)->level,
 		   offset, woken);
 	taskc->keyed_for = tenant->deadline;
 	taskc->queued_at = tenant->vtime;
@@ -351,7 +372,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 	/* Where its turns began: slices are booked when they begin, on all its CPUs, and what is
 	 * not used comes back. Were the level ahead of all who run, nobody who wakes up would go
 	 * before them. No later than where it was picked. */
-	u64 at = taskc->keyed_for + frame_of(taskc, node)->offset;
+	u64 at = taskc->keyed_for + pool_at(frame_of(taskc, node))->offset;
 
 	if (ovb_vtime_before(key_of(taskc), at))
 		at = key_of(taskc);
@@ -364,7 +385,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 		pool->level = at;
 	if (ovb_vtime_before(tide + slice_ns / 2, at))
 		tide = at;
-	lift(pool);
+	lift(taskc->pool);
 	if (node &&
 	    ovb_vtime_before(node->clock + ovb_weighted(slice_ns / 4, taskc->weight), taskc->time))
 		node->clock = taskc->time;
