@@ -24,14 +24,14 @@ static inline ovb_u64 ovb_mul_hi(ovb_u64 a, ovb_u64 b)
 	return a_hi * b_hi + (mid >> 32) + (mid2 >> 32);
 }
 
-/* (a · b) >> shift, or the largest value if that does not fit. shift is 1 to 63. */
+/* (a · b) >> shift, or the largest value if that does not fit. shift is 0 to 63. */
 static inline ovb_u64 ovb_mul_shr_sat(ovb_u64 a, ovb_u64 b, ovb_u32 shift)
 {
 	ovb_u64 hi = ovb_mul_hi(a, b), lo = a * b;
 
 	if (hi >> shift)
 		return OVB_U64_MAX;
-	return (hi << (64 - shift)) | (lo >> shift);
+	return shift ? (hi << (64 - shift)) | (lo >> shift) : lo;
 }
 
 /* floor(a / 10), exact for every a: 0xcc…cd is ⌈2^67 / 10⌉, and the excess never reaches the next

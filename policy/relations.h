@@ -14,6 +14,7 @@
 #define OVERBOOK_POLICY_RELATIONS_H
 
 #include "types.h"
+#include "vtime.h"
 
 /* vCPU ids that are told apart. */
 #define OVB_SENT_MANY  256u
@@ -38,7 +39,8 @@ static inline void ovb_sent_reset(struct ovb_sent *sent)
  * ends have not been seen. */
 static inline void ovb_sent_to(struct ovb_sent *sent, ovb_u32 receiver, ovb_u64 now, ovb_u64 window)
 {
-	if (now - sent->at > window)
+	/* Another CPU's clock may be behind. */
+	if (ovb_vtime_gap(now, sent->at) > window)
 		ovb_sent_reset(sent);
 	sent->at = now;
 	__sync_fetch_and_or(&sent->to[receiver / 32 & (OVB_SENT_WORDS - 1)], 1u << (receiver & 31));

@@ -14,7 +14,7 @@
  * As posted nobody pays for it: tasks that yield to each other are eligible for ever, and another
  * one on their queue does not run. Mended, the yielder pays, out of lag that it has: the queue's
  * virtual time stays, and so the lag of all others; nobody gets into debt by it, and whoever is
- * owed time is served.
+ * owed time is served. And the caller does not count who sleeps and is only not dequeued yet.
  *
  * Example: the same, the yielder at 98.8 ms, both of weight 1024. The target wants 5.05 ms and gets
  * the 1.2 that there are: it goes to 102.8 ms, the yielder to 100.

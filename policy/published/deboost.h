@@ -11,6 +11,8 @@
  *   reversals  are found, since only what changes virtual time is rate-limited
  *   limit      a call that fails its checks uses nothing up
  *
+ * And its caller does not count who sleeps and is only not dequeued yet.
+ *
  * The gap survives a wrap of virtual time in both, as the caller subtracts and does not compare.
  *
  * The caller brings the virtual times of the common queue up to date first. The published code
@@ -45,8 +47,7 @@ struct ovb_deboost_call {
 	ovb_u64 interval;
 	/* A yield back to whom one was yielded from is a reversal if it comes this soon. */
 	ovb_u64 reversal;
-	/* Tasks queued at the common queue. Delayed dequeues are no competitors: leave them out if
-	 * possible. */
+	/* Tasks queued at the common queue. */
 	ovb_u32 nr_queued;
 	/* Both queued on one queue, and the yielder is not its own target. */
 	ovb_u32 valid;

@@ -13,6 +13,7 @@
 #define OVERBOOK_PUBLISHED_IPI_H
 
 #include "../types.h"
+#include "../vtime.h"
 
 /* Zero at start; ids are stored plus one, so that zero is nobody. */
 struct ovb_ipi_slot {
@@ -38,7 +39,7 @@ static inline int ovb_ipi_slot_waits_for(const struct ovb_ipi_slot *sender, ovb_
 					 ovb_u64 now, ovb_u64 window)
 {
 	return sender->pending && sender->last_receiver == target_id + 1 &&
-	       now - sender->sent_at <= window;
+	       ovb_vtime_gap(now, sender->sent_at) <= window;
 }
 
 /* The receiver's part of an EOI. Returns the sender's id plus one, 0 if there is none. */
@@ -56,7 +57,8 @@ static inline ovb_u32 ovb_ipi_slot_eoi(struct ovb_ipi_slot *receiver)
 static inline void ovb_ipi_slot_answered(struct ovb_ipi_slot *sender, ovb_u32 receiver_id,
 					 ovb_u64 now, ovb_u64 window)
 {
-	if (sender->last_receiver == receiver_id + 1 && now - sender->sent_at <= window)
+	if (sender->last_receiver == receiver_id + 1 &&
+	    ovb_vtime_gap(now, sender->sent_at) <= window)
 		sender->pending = 0;
 }
 

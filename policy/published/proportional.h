@@ -23,9 +23,9 @@ static inline ovb_u32 ovb_share(ovb_u32 weight, ovb_u32 total)
 {
 	if (weight >= total)
 		return OVB_SHARE_ONE;
-	if (weight > 0x1ffff) {
-		weight >>= 15;
-		total >>= 15;
+	while (weight > 0x1ffff) {
+		weight >>= 1;
+		total >>= 1;
 	}
 	return total ? (weight << 15) / total : OVB_SHARE_ONE;
 }

@@ -51,6 +51,15 @@ proptest! {
             before = penalty;
         }
     }
+
+    #[test]
+    fn a_share_is_nearly_the_quotient(weight in 1u32.., more in 0u32..) {
+        let total = weight.saturating_add(more);
+        let exact = f64::from(weight) / f64::from(total);
+        let share = f64::from(share(weight, total)) / f64::from(OVB_SHARE_ONE);
+        // Rounded down, and both cut to 17 bits.
+        prop_assert!((share - exact).abs() < 1.0 / 16384.0, "{share} for {exact}");
+    }
 }
 
 #[test]
