@@ -192,26 +192,39 @@ const FAIR_NS: u64 = 8_000 * MS;
 /// Who has another share than is due, in words: a name, CPUs that it had, and CPUs that are due.
 pub type Unfair = (String, f64, f64);
 
-/// The host of a seed on which everybody wants to run all the time, in groups that are bound to sets of CPUs that are apart, or
-/// to none; with `floats`, a third of them to none beside those that are bound. Some VMs have threads that wake up now and then,
-/// wherever these are bound. Gives who has not its due within a tenth and 0.02 CPUs.
+/// The sets of CPUs that groups are bound to on a host of [`unfair`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sets {
+    /// They have no CPU in common; or nobody is bound.
+    Apart,
+    /// The same, and a third of the groups may run anywhere.
+    ApartOrAny,
+    /// Any.
+    Overlapping,
+}
+
+/// The host of a seed on which everybody wants to run all the time, in groups that are bound to sets of CPUs. Some VMs have
+/// threads that wake up now and then, wherever these are bound. Gives who has not its due within a tenth and 0.02 CPUs.
 ///
 /// # Errors
 /// The host cannot be made, or something else is wrong on it.
-pub fn unfair(seed: u64, floats: bool) -> Result<Vec<Unfair>> {
+pub fn unfair(seed: u64, bound: Sets, llcs: u32) -> Result<Vec<Unfair>> {
     let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
-    let cpus: u32 = dice.among(&[1, 2, 3, 4, 4, 6, 8]);
+    let cpus = dice.among(&[1u32, 2, 3, 4, 4, 6, 8]).next_multiple_of(llcs);
     let bounds = Bounds { wait_ns: None, idle_ns: None, ..Bounds::default() };
-    let mut world = World::new(Host { cpus, seed, bounds, ..Host::default() })?;
+    let mut world = World::new(Host { cpus, llcs, seed, bounds, ..Host::default() })?;
     let mut cuts = [0, dice.below(cpus), dice.below(cpus), cpus];
     cuts.sort_unstable();
     let sets: Vec<Vec<u32>> =
         cuts.windows(2).filter(|ends| ends[0] < ends[1]).map(|ends| (ends[0]..ends[1]).collect()).collect();
     let split = sets.len() > 1 && !dice.one_in(4);
-    let a_set = |dice: &mut Dice| sets[dice.below(sets.len() as u32) as usize].clone();
+    let a_set = |dice: &mut Dice| match bound {
+        Sets::Overlapping => dice.cpus(cpus),
+        _ => sets[dice.below(sets.len() as u32) as usize].clone(),
+    };
     for nth in 0..2 + dice.below(5) {
         let group = Some(world.group(0, dice.among(&[10, 50, 100, 100, 100, 200, 1000])));
-        let set = (split && !(floats && dice.one_in(3))).then(|| a_set(&mut dice));
+        let set = (split && !(bound == Sets::ApartOrAny && dice.one_in(3))).then(|| a_set(&mut dice));
         let many = 1 + dice.below(8);
         if dice.one_in(2) {
             let mut spec = VmSpec::new(&format!("vm{nth}"), many, Pattern::Compute);

@@ -77,6 +77,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	/* Once: the preferred CPUs may change meanwhile. */
 	s32 near = preferred_cpu(p, cpu);
 	bool woken = enq_flags & SCX_ENQ_WAKEUP, bound = must_stay(p, near);
+	u64 dsq;
 
 	if (!taskc) {
 		idle = scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
@@ -94,17 +95,19 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
 	find_key(p, taskc, cpu, woken);
-	if (!queue(p, taskc, bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu)), enq_flags))
+	dsq = bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu));
+	if (!queue(p, taskc, dsq, enq_flags))
 		return;
-	/* Before a CPU is chosen, for one that becomes idle meanwhile: see update_idle(). Where
-	 * others wait already it finds them. */
-	if (!bound && !is_queued_in(queue_of(taskc, llc_of(cpu))))
-		__sync_lock_test_and_set(&announced[bounded(llc_of(cpu), OVB_MAX_LLCS)][0],
-					 scx_bpf_now());
-	if (bound)
+	if (bound) {
 		idle = scx_bpf_test_and_clear_cpu_idle(cpu) ? cpu : -1;
-	else
+	} else {
+		/* Before a CPU is chosen, for one that becomes idle meanwhile: see update_idle().
+		 * Where others wait already it finds them. */
+		if (!is_queued_in(dsq))
+			__sync_lock_test_and_set(&announced[bounded(llc_of(cpu), OVB_MAX_LLCS)][0],
+						 scx_bpf_now());
 		idle = packs() ? idle_preferred(p, cpu, 0) : scx_bpf_pick_idle_cpu(p->cpus_ptr, 0);
+	}
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
 	else if (woken && !taskc->sched_idle)

@@ -8,6 +8,8 @@
 
 #include "choose.bpf.h"
 #include "dispatch.bpf.h"
+#include "outside.bpf.h"
+#include "overdue.bpf.h"
 #include "prefer.bpf.h"
 #include "quota.bpf.h"
 #include "time.bpf.h"

@@ -187,7 +187,7 @@ static u32 frame_of(const struct task_ctx *taskc, const struct node_ctx *node)
 /* Brings a tenant that stands too far behind nearer to the level, and gives it a turn if it has
  * none. */
 static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
-		       s32 cpu, u64 level, u64 offset, bool woken)
+		       s32 cpu, u64 level, u64 offset, bool woken, bool follows)
 {
 	u64 turn = aged_slice(tenant), vtime = tenant->vtime, deadline = tenant->deadline;
 	/* On its way to an idle CPU it is not counted yet. */
@@ -210,7 +210,8 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 	if (!node && taskc->carried)
 		vtime = tenant->vtime = level - offset + (u64)taskc->carried;
 	taskc->carried = 0;
-	if (ovb_vtime_before(vtime, floor)) {
+	/* Where its vCPUs are is their matter, while any is at work. */
+	if ((slept || !follows) && ovb_vtime_before(vtime, floor)) {
 		__sync_val_compare_and_swap(&tenant->vtime, vtime, floor);
 		vtime = floor;
 	}
@@ -291,7 +292,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 		forgive(taskc->tenant, cpu, offset);
 	/* Where its vCPUs are levels may be lower than here. */
 	bring_near(taskc, tenant, node, cpu, frame == taskc->pool ? level : pool_at(frame)->level,
-		   offset, woken);
+		   offset, woken, frame != taskc->pool);
 	taskc->keyed_for = tenant->deadline;
 	taskc->queued_at = tenant->vtime;
 	taskc->key = taskc->keyed_for + offset - queue_offset;

@@ -6,7 +6,7 @@
 #ifndef OVERBOOK_TIMERS_BPF_H
 #define OVERBOOK_TIMERS_BPF_H
 
-#include "dispatch.bpf.h"
+#include "park.bpf.h"
 #include "quota.bpf.h"
 #include "yield.bpf.h"
 

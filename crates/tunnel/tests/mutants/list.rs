@@ -108,7 +108,7 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     mutant(
         "who is parked stays there",
-        "dispatch.bpf.h",
+        "park.bpf.h",
         "\t\t\tif (!taskc || is_throttled(taskc->node)) {",
         "\t\t\tif (taskc) {",
     ),
@@ -307,7 +307,7 @@ pub const MUTANTS: &[Mutant] = &[
     },
     mutant(
         "SCHED_IDLE has no patience",
-        "dispatch.bpf.h",
+        "overdue.bpf.h",
         "\t\tif (waited < patience_ns ||",
         "\t\tif (true ||",
     ),
@@ -354,7 +354,7 @@ pub const MUTANTS: &[Mutant] = &[
         "\t\t\t\t__sync_fetch_and_sub(&up->active_weight, (u32)was);\n",
         "",
     ),
-    mutant("parked tasks that stay in front", "dispatch.bpf.h", "\t\t\t\tif (crowded)\n", "\t\t\t\tif (0)\n"),
+    mutant("parked tasks that stay in front", "park.bpf.h", "\t\t\t\tif (crowded)\n", "\t\t\t\tif (0)\n"),
     mutant(
         "senders that are forgotten",
         "relate.bpf.h",

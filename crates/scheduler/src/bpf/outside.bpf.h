@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A guest's CPU that is not preferred runs who can run nowhere else.
+ */
+#ifndef OVERBOOK_OUTSIDE_BPF_H
+#define OVERBOOK_OUTSIDE_BPF_H
+
+#include "choose.bpf.h"
+#include "dispatch.bpf.h"
+#include "overdue.bpf.h"
+#include "prefer.bpf.h"
+
+/* So many tasks are looked at for one that must not stay in an LLC's queue. */
+#define RESCUES 64
+
+/* Brings those who may run on a preferred CPU from the queue of an LLC that has none to one that
+ * has, and runs one who may not. */
+__noinline int evacuate(u32 cpu, u32 llc)
+{
+	bool all = !llc_preferred[bounded(llc, OVB_MAX_LLCS)];
+	struct task_struct *p;
+	u32 i = 0, to;
+
+	bpf_for_each (scx_dsq, p, llc_dsq(llc), 0) {
+		struct task_ctx *taskc = task_ctx(p);
+		s32 other = preferred_cpu(p, cpu);
+
+		if (++i > RESCUES)
+			break;
+		if (!taskc)
+			continue;
+		if (other < 0 && bpf_cpumask_test_cpu(cpu, p->cpus_ptr))
+			return move_here(BPF_FOR_EACH_ITER, p, slice_of(taskc->vm));
+		if (other < 0 || !all)
+			continue;
+		to = llc_of(other);
+		if (to == llc)
+			continue;
+		taskc->dsq = llc_dsq(to);
+		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, taskc->key);
+		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, llc_dsq(to), 0);
+		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
+	}
+	return 0;
+}
+
+/* A CPU that is not preferred runs what can run nowhere else. */
+static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prevc,
+			struct cpu_ctx *cpuc)
+{
+	if (prevc && is_throttled(prevc->node))
+		prevc = NULL;
+	if (run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
+	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || evacuate(cpu, llc_of(cpu)))
+		return;
+	if (prevc && !is_bound(prev, cpu)) {
+		/* Nothing else here: it is queued, and so goes to others. */
+		count(OVB_COUNT_PUSHED);
+		run_sched_idle(cpu_dsq(cpu), 0);
+		return;
+	}
+	if ((!prevc || prevc->sched_idle) && run_sched_idle(cpu_dsq(cpu), 0))
+		return;
+	if (prevc)
+		keep_running(prev, prevc, cpuc, cpu);
+}
+
+#endif
