@@ -60,7 +60,8 @@ static u32 known_vm(u64 kvm, u32 pid)
 	return 0;
 }
 
-/* Place of a VM plus one, with one vCPU too many; 0 if the table is full. */
+/* Place of a VM plus one, with one vCPU too many; 0 if the table is full, or it cannot be known
+ * yet. */
 static u32 find_vm(u64 kvm, u32 pid)
 {
 	u32 vm = known_vm(kvm, pid), place;
@@ -68,8 +69,10 @@ static u32 find_vm(u64 kvm, u32 pid)
 	if (vm)
 		return vm;
 	vm = take_vm(kvm, pid);
-	if (!vm)
+	if (!vm) {
+		full_at = scx_bpf_now();
 		return 0;
+	}
 	place = vm - 1;
 	if (!bpf_map_update_elem(&vm_places, &kvm, &place, BPF_NOEXIST))
 		return vm;
@@ -97,6 +100,8 @@ static void leave_vm(u32 vm, struct vm_ctx *vmc)
 		__sync_val_compare_and_swap(&node->vm, vm, 0);
 	__sync_fetch_and_add(&generation, 1);
 	free_node(vmc->spare);
+	/* Its group may have gone before it. */
+	free_gone(vmc->group);
 	give_back(vm_in_use, OVB_MAX_VMS, vm - 1);
 }
 
@@ -139,10 +144,8 @@ __noinline int discover(u32 pid)
 		goto done;
 	vm = find_vm(kvm_of(vcpu), p->tgid);
 	vmc = vm_ctx(vm);
-	if (!vmc) {
-		full_at = now;
+	if (!vmc)
 		goto done;
-	}
 	taskc->vm = vm;
 	id = BPF_CORE_READ(vcpu, vcpu_id);
 	if (id >= OVB_MAX_VCPUS)

@@ -71,8 +71,8 @@ static void unpark(void)
 			scx_bpf_dsq_move_set_vtime(&it, taskc->key);
 			if (taskc->sched_idle ? !scx_bpf_dsq_move(&it, p, taskc->dsq, 0)
 					      : !scx_bpf_dsq_move_vtime(&it, p, taskc->dsq, 0)) {
-				/* It has gone meanwhile. */
-				if (!taskc->queued)
+				/* It has gone meanwhile, or is parked anew. */
+				if (!taskc->queued || is_throttled(taskc->node))
 					vcpu_left_queue(taskc, false);
 				continue;
 			}

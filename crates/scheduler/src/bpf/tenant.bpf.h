@@ -39,7 +39,7 @@ __noinline int stand_alone(u32 vm)
 	struct node_ctx *node;
 	u32 place;
 
-	if (!vmc || vmc->own_node)
+	if (!vmc || vmc->own_node || !vmc->at.alive)
 		return 0;
 	node = node_at(vmc->node);
 	if (node && node->vm == vm)
@@ -192,14 +192,22 @@ static u32 weight_in_vm(const struct task_ctx *taskc, const struct vm_ctx *vmc)
 static void weigh_vcpu(struct vm_ctx *vmc, struct vcpu_ctx *vcpuc, u32 weight)
 {
 	struct node_ctx *node;
+	u32 tries;
 
 	__sync_fetch_and_add(&vmc->weight, weight - vcpuc->weight);
 	vcpuc->weight = weight;
 	node = vmc->own_node ? node_at(vmc->node) : NULL;
-	if (node && vmc->weight) {
-		set_weight(vmc->node, vmc->weight);
-		reweigh(vmc->node);
+	if (!node || !vmc->weight)
+		return;
+	/* Another vCPU may be weighed at the same time: whoever stores last stores the sum. */
+	bpf_for (tries, 0, 8) {
+		u32 sum = __sync_fetch_and_add(&vmc->weight, 0);
+
+		set_weight(vmc->node, sum);
+		if (__sync_fetch_and_add(&vmc->weight, 0) == sum)
+			break;
 	}
+	reweigh(vmc->node);
 }
 
 /* Finds out which tenant pays for a task, if that may have changed. */

@@ -21,7 +21,8 @@ static bool may_preempt(const struct task_struct *p, const struct task_ctx *task
 	 * about to wait; then its CPU goes on with this one. */
 	if (taskc->vm && cpuc->vm == taskc->vm && cpu == bpf_get_smp_processor_id())
 		return false;
-	if (may_prefer && scx_bpf_now() - cpuc->since < protect_ns)
+	/* Its clock may be ahead of this one's. */
+	if (may_prefer && cpuc->since && (s64)(scx_bpf_now() - cpuc->since) < (s64)protect_ns)
 		return false;
 	if (!ovb_class_preempts(vm_class) && cpuc->since)
 		return false;
