@@ -61,7 +61,7 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 11] = [
+const HOST: [Column<HostStats>; 12] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", |s| {
         s.queued_llc + s.queued_pool + s.queued_cpu + s.queued_idle
@@ -81,6 +81,11 @@ const HOST: [Column<HostStats>; 11] = [
         "overbook_host_tasks_balanced",
         "tasks pulled from another LLC's queue, as more was owed to them there",
         |s| s.balance,
+    ),
+    (
+        "overbook_host_tasks_spread",
+        "running tasks sent to another CPU, as who waited for theirs may use few",
+        |s| s.spread,
     ),
     ("overbook_host_overdue", "tasks that had waited for too long and went before others", |s| s.overdue),
     (

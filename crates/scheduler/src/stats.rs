@@ -176,6 +176,8 @@ pub struct HostStats {
     pub pulled: u64,
     #[stat(desc = "tasks pulled from another LLC's queue, as more was owed to them there")]
     pub balance: u64,
+    #[stat(desc = "running tasks sent to another CPU, as who waited for theirs may use few")]
+    pub spread: u64,
     #[stat(desc = "tasks queued on a CPU that is not preferred, as they may run on no other")]
     pub outside: u64,
     #[stat(desc = "running tasks moved off a CPU that had lost preference")]
@@ -194,7 +196,7 @@ pub struct HostStats {
 
 impl HostStats {
     /// The host's counters, each with its `enum ovb_count`.
-    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 15] {
+    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 16] {
         [
             (&mut self.direct, intf::ovb_count_OVB_COUNT_DIRECT),
             (&mut self.queued_llc, intf::ovb_count_OVB_COUNT_QUEUED_LLC),
@@ -202,6 +204,7 @@ impl HostStats {
             (&mut self.queued_pool, intf::ovb_count_OVB_COUNT_QUEUED_POOL),
             (&mut self.parked, intf::ovb_count_OVB_COUNT_PARKED),
             (&mut self.balance, intf::ovb_count_OVB_COUNT_BALANCE),
+            (&mut self.spread, intf::ovb_count_OVB_COUNT_SPREAD),
             (&mut self.queued_idle, intf::ovb_count_OVB_COUNT_QUEUED_IDLE),
             (&mut self.idle_overdue, intf::ovb_count_OVB_COUNT_IDLE_OVERDUE),
             (&mut self.preempt, intf::ovb_count_OVB_COUNT_PREEMPT),
@@ -240,7 +243,7 @@ impl HostStats {
         writeln!(
             to,
             "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, \
-             pulled from other LLCs {} (no work) {} (balance), waited too long {}",
+             pulled from other LLCs {} (no work) {} (balance), spread {}, waited too long {}",
             self.settings,
             self.direct,
             self.queued_llc,
@@ -252,6 +255,7 @@ impl HostStats {
             self.keep,
             self.pulled,
             self.balance,
+            self.spread,
             self.overdue
         )?;
         for (name, class) in self.classes.iter().filter(|(_, class)| class.vms > 0) {

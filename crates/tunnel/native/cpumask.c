@@ -71,6 +71,18 @@ void bpf_cpumask_clear(struct bpf_cpumask *mask)
 	memset(mask->cpumask.bits, 0, sizeof(mask->cpumask.bits));
 }
 
+bool bpf_cpumask_intersects(const struct cpumask *a, const struct cpumask *b)
+{
+	u32 i;
+
+	tun_count_kfunc("bpf_cpumask_intersects");
+	point();
+	for (i = 0; i < MAX_CPUS / 64; i++)
+		if (a->bits[i] & b->bits[i])
+			return true;
+	return false;
+}
+
 /* The kernel begins where the last choice of this CPU ended. */
 u32 bpf_cpumask_any_and_distribute(const struct cpumask *a, const struct cpumask *b)
 {

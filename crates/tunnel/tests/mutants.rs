@@ -9,6 +9,7 @@ mod list;
 
 use list::{MUTANTS, Mutant};
 use overbook_tunnel::compile::Sources;
+use overbook_tunnel::fuzz::{Sets, unfair};
 use overbook_tunnel::gauntlet::TRIALS;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,10 +20,14 @@ use std::thread;
 
 /// Names the object that a process of a mutant runs.
 const OBJECT: &str = "OVERBOOK_MUTANT";
+/// Random hosts of each kind.
+const SHARES: u64 = 100;
+/// And some on which a fault was found once.
+const MORE_SHARES: [u64; 2] = [215, 282];
 /// Begins the line that a process of a mutant prints.
 const VERDICT: &str = "verdict: ";
 
-/// All that the gauntlet does to one object: the process of a mutant. Without one there is nothing to do.
+/// All that the gauntlet does to one object, and shares on random hosts: the process of a mutant. Without one there is nothing to do.
 #[test]
 fn child() {
     let Ok(path) = std::env::var(OBJECT) else { return };
@@ -39,6 +44,22 @@ fn child() {
         if let Some(line) = forbidden.or(lines.first()) {
             println!("{VERDICT}{}: {line}", trial.name);
             return;
+        }
+    }
+    // Who has another share than is due on random hosts is found by few.
+    println!("trial: shares");
+    for (bound, llcs) in [(Sets::Apart, 1), (Sets::ApartOrAny, 1), (Sets::Apart, 2)] {
+        for seed in (1..=SHARES).chain(MORE_SHARES) {
+            let said = match unfair(seed, bound, llcs, Some(&object)) {
+                Ok(all) => {
+                    all.first().map(|(name, had, due)| format!("{name} has {had:.3} CPUs of {due:.3}"))
+                }
+                Err(error) => Some(error.to_string()),
+            };
+            if let Some(said) = said {
+                println!("{VERDICT}shares, seed {seed}: {said}");
+                return;
+            }
         }
     }
 }

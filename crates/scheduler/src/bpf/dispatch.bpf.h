@@ -29,8 +29,7 @@ static bool has_new_key(struct task_ctx *taskc, struct node_ctx *node)
 	if (ovb_vtime_before(taskc->ceiling, later))
 		later = taskc->ceiling;
 	/* Skip a change of less than a slice: slices are booked whole. */
-	if (!ovb_vtime_before(taskc->key, later) ||
-	    later - taskc->key < ovb_vtime_max(slice_ns, aged_slice(&node->time)))
+	if (!ovb_vtime_before(taskc->key, later) || later - taskc->key < long_slice(&node->time))
 		return false;
 	taskc->keyed_for = node->time.deadline;
 	taskc->key = later;
@@ -57,6 +56,8 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 	cpuc->peeked_key = first->scx.dsq_vtime;
 	taskc = task_ctx(first);
 	node = taskc ? node_at(taskc->tenant) : NULL;
+	if (nr_llcs > 1 && taskc)
+		cpuc->peeked_slice = long_slice(node ? &node->time : &taskc->own);
 	if (!node)
 		return 0;
 	if (may_move && has_new_key(taskc, node)) {
@@ -200,7 +201,7 @@ static bool pull(u32 llc, bool sched_idle)
 /* So often a CPU looks at one other LLC, slices; and it takes a task whose key is so many slices
  * earlier. */
 #define BALANCE_EVERY  2
-#define BALANCE_SLICES 4
+#define BALANCE_SLICES 2
 
 /* LLCs have an order of their own each, and one time. Whoever is owed much more elsewhere than the
  * first here, or than the task that runs here if nobody waits, is taken over: so LLCs with unequal
@@ -221,9 +222,10 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	if (other >= nr_llcs)
 		other = 0;
 	cpuc->next_llc = other;
-	before = first - pool_at(0)->offset - BALANCE_SLICES * slice_ns;
-	if (other == llc || !peek_at(llc_dsq(other), cpuc) ||
-	    !ovb_vtime_before(cpuc->peeked_key, before) || !pull_from(llc_dsq(other), before))
+	if (other == llc || !peek_at(llc_dsq(other), cpuc))
+		return false;
+	before = first - pool_at(0)->offset - BALANCE_SLICES * cpuc->peeked_slice;
+	if (!ovb_vtime_before(cpuc->peeked_key, before) || !pull_from(llc_dsq(other), before))
 		return false;
 	count(OVB_COUNT_BALANCE);
 	return true;

@@ -90,7 +90,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		return;
 	}
 	if (!bound)
-		cpu = homeward(p, taskc, near);
+		cpu = taskc->sent_to ? (s32)taskc->sent_to - 1 : homeward(p, taskc, near);
 	else if (!is_preferred(cpu))
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
@@ -110,8 +110,11 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	}
 	if (idle >= 0)
 		scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
+	else if (taskc->sent_to)
+		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
 	else if (woken && !taskc->sched_idle)
 		preempt_for(p, taskc, cpu, bound);
+	taskc->sent_to = 0;
 }
 
 /* Longest time, ns, from the choice of a CPU for a task until the kernel puts it into its queue. */

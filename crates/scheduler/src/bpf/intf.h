@@ -46,6 +46,8 @@ enum ovb_count {
 	 * owed to them there. */
 	OVB_COUNT_PULLED,
 	OVB_COUNT_BALANCE,
+	/* Running tasks sent to another CPU, as who waited could use few. */
+	OVB_COUNT_SPREAD,
 	/* SCHED_IDLE tasks that had waited for so long that they went before others. */
 	OVB_COUNT_IDLE_OVERDUE,
 	/* Tasks queued on a CPU that is not preferred, as they may run on no other. */

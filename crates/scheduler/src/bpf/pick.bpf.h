@@ -12,6 +12,7 @@
 #include "overdue.bpf.h"
 #include "prefer.bpf.h"
 #include "quota.bpf.h"
+#include "spread.bpf.h"
 #include "time.bpf.h"
 #include "yield.bpf.h"
 
@@ -54,14 +55,18 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	/* Before the others' keys are looked at: key_now() would do it after that, for one alone.
 	 */
-	if (prevc)
-		lift(frame_of(prevc, node_at(prevc->tenant)));
+	if (prevc) {
+		struct node_ctx *node = node_at(prevc->tenant);
+
+		lift(frame_of(prevc, node), node ? &node->time : &prevc->own);
+	}
 	find_first(cpu, llc, cpuc);
 	if (go_on(cpuc, prev))
 		return;
 	stays = prevc && may_stay(prevc);
 	if (cpuc->found) {
-		if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key)) {
+		if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key) &&
+		    !goes_elsewhere(prev, prevc, cpuc)) {
 			count(OVB_COUNT_KEEP);
 			keep_running(prev, prevc, cpuc, cpu);
 			grant(prevc->tenant, cpu);

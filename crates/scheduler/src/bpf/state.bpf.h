@@ -148,6 +148,8 @@ struct task_ctx {
 	bool queued;
 	/* Has no virtual time yet. */
 	bool fresh;
+	/* CPU that it is to be queued for next, plus one; 0: see homeward(). */
+	u16 sent_to;
 	/* It is being found out whose vCPU it is. */
 	u32 discovered;
 	/* KVM is looking for somebody to yield to, and has not called us. */
@@ -205,6 +207,9 @@ struct cpu_ctx {
 	u32 urgent;
 	u64 balanced_at;
 	u32 next_llc;
+	u32 spread_to;
+	u64 peeked_slice;
+	u64 spread_at;
 	/* The CPU whose task can wait best, of those that were looked at, and that task's key. In
 	 * memory, as the verifier would follow every value of a variable. */
 	s32 victim;

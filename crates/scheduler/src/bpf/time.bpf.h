@@ -25,6 +25,13 @@ static u64 aged_slice(const struct tenant *tenant)
 	return ovb_age(tenant->rate, slice_ns);
 }
 
+/* The virtual time of a slice of a tenant's, or of weight 1024 if that is longer: what is less does
+ * not matter to either. */
+static u64 long_slice(const struct tenant *tenant)
+{
+	return ovb_vtime_max(slice_ns, aged_slice(tenant));
+}
+
 /* A slice of a tenant's own class. */
 static u64 slice_of_node(const struct node_ctx *node)
 {
@@ -234,33 +241,41 @@ static s64 bias_of(struct task_ctx *taskc, struct tenant *tenant, struct node_ct
 			: (s64)ovb_age(tenant->rate, (u64)bias);
 }
 
-/* How far the first of a pool's queue is behind the tide; so are those behind it, at most. ~0:
- * nobody waits, or there is no such queue. */
+/* How far the first of a pool's queue is behind the tide; so are those behind it, at most. Of pool
+ * 0, which has a queue in each LLC, the least. ~0: nobody waits. */
 __noinline u64 first_is_behind(u32 pool)
 {
-	u64 dsq = pool >= OVB_MAX_CPUS ? cpu_dsq((s32)(pool - OVB_MAX_CPUS))
-		  : pool	       ? pool_dsq(pool)
-				       : llc_dsq(0);
-	struct task_struct *first;
+	u64 offset = pool_at(pool)->offset, least = ~0ull;
+	u32 i;
 
-	if (!pool && nr_llcs > 1)
-		return ~0ull;
-	first = __COMPAT_scx_bpf_dsq_peek(dsq);
-	return first ? ovb_vtime_gap(tide, first->scx.dsq_vtime + pool_at(pool)->offset) : ~0ull;
+	bpf_for (i, 0, pool ? 1 : nr_llcs) {
+		u64 dsq = pool >= OVB_MAX_CPUS ? cpu_dsq((s32)(pool - OVB_MAX_CPUS))
+			  : pool	       ? pool_dsq(pool)
+					       : llc_dsq(i);
+		struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+		u64 behind = first ? ovb_vtime_gap(tide, first->scx.dsq_vtime + offset) : ~0ull;
+
+		if (behind < least)
+			least = behind;
+	}
+	return least;
 }
 
 /* A pool that is further behind the tide than anybody may be owed is brought nearer, by its
  * offset: nobody in it owes more for that. But not those who wait there for their turn, after what
  * they have had: where others share its CPUs, it would never come. */
-static void lift(u32 place)
+static void lift(u32 place, const struct tenant *tenant)
 {
 	struct pool_ctx *pool = pool_at(place);
-	u64 most = OVB_LAG_TURNS * slice_ns, level = pool->level, behind, first;
+	u64 most = OVB_LAG_TURNS * long_slice(tenant), level = pool->level, behind, first;
 
 	behind = ovb_lift(level, tide, most);
 	if (!behind)
 		return;
 	first = first_is_behind(place);
+	/* Those of pool 0 may run where the tide is, and stay as far behind as anybody may be. */
+	if (!place && first != ~0ull)
+		first = first > most ? first - most : 0;
 	if (__sync_val_compare_and_swap(&pool->level, level, level + behind) == level)
 		__sync_fetch_and_add(&pool->offset, behind < first ? behind : first);
 }
@@ -281,13 +296,13 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 			node->fresh = true;
 		node->vcpu_pool = taskc->pool + 1;
 	}
+	tenant = node ? &node->time : &taskc->own;
 	/* Levels follow the tide at once, and so must offsets. */
 	frame = frame_of(taskc, node);
-	lift(frame);
+	lift(frame, tenant);
 	level = level_of(cpu);
 	offset = pool_at(frame)->offset;
 	queue_offset = pool_at(taskc->queue_pool)->offset;
-	tenant = node ? &node->time : &taskc->own;
 	if (node && node->asked != raised)
 		forgive(taskc->tenant, cpu, offset);
 	/* Where its vCPUs are levels may be lower than here. */
@@ -300,7 +315,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 		taskc->key += (u64)bias_of(taskc, tenant, node, woken);
 	/* Behind all who are at work: whatever its tenant is owed, it can do nothing with it. */
 	if (taskc->gave_up)
-		taskc->key = ovb_vtime_max(taskc->key, level - queue_offset) + slice_ns;
+		taskc->key = ovb_vtime_max(taskc->key, level - queue_offset) + long_slice(tenant);
 	taskc->fresh = false;
 	taskc->gave_up = false;
 	taskc->ceiling = latest_of(tenant, node, level - queue_offset);
@@ -386,7 +401,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 		pool->level = at;
 	if (ovb_vtime_before(tide + slice_ns / 2, at))
 		tide = at;
-	lift(taskc->pool);
+	lift(taskc->pool, tenant);
 	if (node &&
 	    ovb_vtime_before(node->clock + ovb_weighted(slice_ns / 4, taskc->weight), taskc->time))
 		node->clock = taskc->time;
