@@ -211,6 +211,17 @@ impl World {
             Op::Accept(task, _) if !self.model.is_runnable(*task) => {
                 self.cpus[cpu as usize].todo.push_back(Op::Wake(*task));
             }
+            // Whom the scheduler loses has been put into no queue.
+            Op::Wake(task) if self.model.is_runnable(*task) => {
+                let now = self.now;
+                let entry = &mut self.tasks[*task as usize];
+                if entry.waits_since.is_none()
+                    && !entry.on_cpu
+                    && !matches!(entry.spec.kind, Kind::RealTime(..))
+                {
+                    entry.waits_since = Some(now);
+                }
+            }
             Op::End(task) => self.tasks[*task as usize].alive = false,
             Op::Affinity(task, _) => {
                 let entry = &mut self.tasks[*task as usize];

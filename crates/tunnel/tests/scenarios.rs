@@ -40,7 +40,7 @@ fn all_shipped_scenarios_run() {
         let scenario = short(0.01, 0.03, &file);
         let mut scene = scene(&scenario, 0..0);
         let report = scene.run();
-        for kind in ["deadlock", "misuse", "lost", "affinity"] {
+        for kind in ["deadlock", "misuse", "twice", "affinity", "prefer"] {
             assert!(!report.findings.has(kind), "{}: {:?}", file.display(), report.findings.lines());
         }
         let used: f64 = report.tasks.iter().map(|task| task.cpus).sum();

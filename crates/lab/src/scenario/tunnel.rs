@@ -245,6 +245,16 @@ impl Scenario {
         if self.tasks.iter().filter(|other| other.name == task.name).count() > 1 {
             return mistake(&["name"], format!("there are two [[task]] called {}", task.name));
         }
+        // A number behind a name is for `count`.
+        let numbered = |name: &str| {
+            name.strip_prefix(task.name.as_str())
+                .is_some_and(|rest| !rest.is_empty() && rest.bytes().all(|b| b.is_ascii_digit()))
+        };
+        let tasks = self.tasks.iter().map(|other| other.name.clone());
+        if let Some(other) = tasks.chain(self.each_vm().map(|(name, _)| name)).find(|other| numbered(other)) {
+            let what = format!("{other} would be one of {}: name it otherwise", task.name);
+            return mistake(&["name"], what);
+        }
         range(&["count"], task.count, 1, 10_000)?;
         range(&["run_us"], task.run_us, 1.0, 1e7)?;
         range(&["sleep_us"], task.sleep_us, 1.0, 1e7)?;
@@ -256,6 +266,17 @@ impl Scenario {
             let whose = if task.bound { "a bound task" } else { "a real-time task" };
             let what = format!("{whose} needs `cpus`: the nth of them is bound to the nth CPU");
             return mistake(&["name"], what);
+        }
+        let cpus =
+            |task: &TaskSpec| task.cpus.as_deref().and_then(|list| parse_cpus(list).ok()).unwrap_or_default();
+        if task.does == Does::RealTime {
+            let (own, count) = (cpus(task), task.count as usize);
+            let others =
+                self.tasks.iter().filter(|other| other.does == Does::RealTime && other.name != task.name);
+            if count > own.len() || others.flat_map(cpus).any(|cpu| own.contains(&cpu)) {
+                let what = "a CPU has one real-time task at most: give them `cpus` of their own".into();
+                return mistake(&["name"], what);
+            }
         }
         match task.end_ms {
             Some(end) if end <= task.begin_ms => mistake(&["end_ms"], "it ends before it begins".into()),
@@ -300,6 +321,12 @@ impl Scenario {
         self.check_cpus(change.cpus.as_ref())?;
         range(&["weight"], change.weight.unwrap_or(1), 1, 10_000)?;
         range(&["max"], change.max.unwrap_or(0.0), 0.0, 1024.0)?;
+        let mut tasks = self
+            .each_task()
+            .filter(|(own, task)| [own, &task.name].map(Some).contains(&change.task.as_ref()));
+        if !change.end && tasks.any(|(_, task)| task.does == Does::RealTime) {
+            return mistake(&["task"], "a real-time task can only end".into());
+        }
         let (of_group, of_task) = (change.group.is_some(), change.group.is_none());
         let actions = [
             ("weight", change.weight.is_some(), change.vm.is_none()),
@@ -391,6 +418,20 @@ mod tests {
             (
                 format!("{GOOD}begin_ms = 5\n[[change]]\nat_ms = 5\ntask = \"hog2\"\nend = true\n"),
                 "x:12: whom it changes begins at 5 ms",
+            ),
+            (
+                format!("{GOOD}[[task]]\nname = \"hog2\"\ndoes = \"hog\"\n"),
+                "x:7: hog2 would be one of hog: name it otherwise",
+            ),
+            (
+                format!("{GOOD}[[task]]\nname = \"rt\"\ncount = 2\ndoes = \"real-time\"\ncpus = \"0\"\n"),
+                "x:11: a CPU has one real-time task at most",
+            ),
+            (
+                format!(
+                    "{GOOD}[[task]]\nname = \"rt\"\ndoes = \"real-time\"\ncpus = \"0\"\n[[change]]\nat_ms = 1\ntask = \"rt\"\nweight = 5\n"
+                ),
+                "x:16: a real-time task can only end",
             ),
             (GOOD.replace("[tunnel]", "[tunnel]\nkernel = \"7.9\""), "x:3: \"7.9\" is no kernel"),
             (GOOD.replace("[tunnel]", "[tunnel]\nkernel = \"5.4\""), "x:3: \"5.4\" is no kernel"),
