@@ -5,20 +5,20 @@
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 
 OVERBOOK := $(or $(CARGO_TARGET_DIR),target)/release/overbook
-RESULTS ?= lab-results
+RESULTS = lab-results
 # The longest first: it has a CPU for itself.
 LAB_SCENARIOS := linux-once lock-2to1 ipi-2to1 compute-2to1
 # As libvirt groups a VM: a cgroup for it, and in it one for each vCPU.
 LAB_SETTINGS := --set layout.cgroups=per-vcpu
-C_FILES := $(shell git ls-files '*.c' '*.h')
+C_FILES := $(shell git -c safe.directory='*' ls-files '*.c' '*.h')
 
 # Kernels that ring 2 boots: a series, the newest that qualifies, the one with this project's patches. Which of its tests: all but
 # those of the patches, which CI has no time to build a kernel for, or those named.
-KERNELS ?= 6.18 newest
-TESTS ?= --skip kernel::
+KERNELS = 6.18 newest
+TESTS = --skip kernel::
 
 # Whose tests ring 1 has.
-PACKAGES ?= --workspace
+PACKAGES = --workspace
 
 .PHONY: all build clean container deb deny format fresh fresh-quick kernel kernel-test lab lint ring1 ring2 setup test
 
@@ -60,6 +60,7 @@ ring2: build
 lint:
 	@tools/setup lint
 	cargo fmt --all --check
+	@[ -n "$(C_FILES)" ] || { echo "lint: git lists no files: is this a clone?" >&2; exit 1; }
 	clang-format-19 --dry-run --Werror $(C_FILES)
 	cargo clippy --release --locked --workspace --all-targets --all-features -- -D warnings
 
@@ -79,7 +80,6 @@ deb: build
 ## An image of a container, in container/; as root.
 container: build
 	@tools/setup container
-	rm -f container/overbook_*.oci.tar
 	packaging/container/build $(OVERBOOK) container
 
 ## What dependencies may be: licences and sources. Not in CI: the program for it is built first.
@@ -95,4 +95,4 @@ format:
 
 clean:
 	cargo clean
-	rm -rf $(RESULTS)
+	rm -rf lab-results

@@ -74,6 +74,8 @@ impl Suite {
             "APT::Sandbox::User=root".into(),
             // Preferences of the system that would stand in the way, and lists that nobody reads here.
             "APT::Default-Release=".into(),
+            "Dir::Etc::preferences=/dev/null".into(),
+            "Dir::Etc::preferencesparts=/dev/null".into(),
             "Acquire::Languages=none".into(),
             "Acquire::http::Timeout=20".into(),
             "Acquire::IndexTargets::deb::DEP-11::DefaultEnabled=false".into(),
@@ -316,7 +318,7 @@ pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) ->
 }
 
 /// Downloads the source of a package as a suite has it now, and other packages, into a folder. The cache must be
-/// locked.
+/// locked. With `update`, the lists are fetched even if they are fresh.
 ///
 /// # Errors
 /// The mirror has them not, or the disk is full.
@@ -326,12 +328,13 @@ pub(crate) fn source(
     package: &str,
     others: &[&str],
     to: &Path,
+    update: bool,
     say: &mut dyn FnMut(&str),
 ) -> Result<()> {
     // Lists of their own: those of programs come more often, and are kept where there are no sources.
     let dir = cache.dir().join("apt").join(format!("{name}-sources"));
     let suite = Suite { name, dir, sources: true };
-    refresh(&suite, &mirror()?, false, say)?;
+    refresh(&suite, &mirror()?, update, say)?;
     say(&format!("fetching the source of {package} from Debian {name}"));
     let mut download = suite.tool("apt-get");
     download.args(["-q", "source", "--tar-only", package]).current_dir(to);

@@ -5,7 +5,7 @@
 use crate::cache::Cache;
 use crate::watched::{output, output_watched};
 use crate::{apt, cache};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use std::fmt;
 use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -89,6 +89,14 @@ impl Emulator {
                 program.display()
             )
         })?;
+        if !shown.status.success() {
+            let why = String::from_utf8_lossy(&shown.stderr);
+            let why = why.lines().next().unwrap_or("it fails without a word").to_string();
+            bail!(
+                "{} does not run ({why}): remove it, and run `overbook lab emulator --build`",
+                program.display()
+            );
+        }
         let text = String::from_utf8_lossy(&shown.stdout);
         let line = text.lines().next().unwrap_or_default();
         let with = if patched { " with Overbook's patches" } else { "" };
@@ -136,7 +144,7 @@ fn make(cache: &Cache, shop: &Path, say: &mut dyn FnMut(&str)) -> Result<()> {
     for dir in [&source, &tools, &shop.join("build")] {
         fs::create_dir(dir).context("cannot make a folder in the cache: is the disk full?")?;
     }
-    apt::source(cache, SUITE, "qemu", &TOOLS, shop, say)?;
+    apt::source(cache, SUITE, "qemu", &TOOLS, shop, false, say)?;
     say("unpacking QEMU");
     for file in fs::read_dir(shop)?.flatten().map(|entry| entry.path()) {
         let name = file.file_name().unwrap_or_default().to_string_lossy().into_owned();
@@ -212,6 +220,9 @@ mod tests {
         fs::set_permissions(home.join(PROGRAM), fs::Permissions::from_mode(0o755)).unwrap();
         let found = Emulator::find(&cache).unwrap();
         assert_eq!(found.to_string(), "QEMU 1.2.3 with Overbook's patches");
+        fs::write(home.join(PROGRAM), "#!/bin/sh\necho libfdt.so.1: no such file >&2\nexit 127\n").unwrap();
+        let why = Emulator::find(&cache).unwrap_err().to_string();
+        assert!(why.contains("does not run (libfdt.so.1: no such file): remove it"), "{why}");
     }
 
     #[test]

@@ -263,9 +263,10 @@ fn unpack(
     source: &Path,
     say: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    fs::create_dir(source).with_context(|| format!("cannot make the folder {}", source.display()))?;
+    ensure!(!source.exists(), "the folder {} is there: name a new one", source.display());
     let shop = cache.workshop_in(cache::PATCHED)?;
     let tarball = fetch(patches, cache, base, shop.path(), say)?;
+    fs::create_dir(source).with_context(|| format!("cannot make the folder {}", source.display()))?;
     say("unpacking Linux");
     let mut unpack = Command::new("tar");
     unpack.arg("-C").arg(source).args(["--strip-components=1", "-xf"]).arg(&tarball);
@@ -296,7 +297,11 @@ fn fetch(
     let suite = apt::SUITES.into_iter().find(|name| *name == suite).context("no such suite")?;
     let _lock = cache.lock(say)?;
     let name = format!("linux-source-{}", patches.series().kernels);
-    match apt::source(cache, suite, &format!("linux={version}"), &[], shop, say) {
+    let source = |update, say: &mut dyn FnMut(&str)| {
+        apt::source(cache, suite, &format!("linux={version}"), &[], shop, update, say)
+    };
+    // The list of sources may be older than that of kernels.
+    match source(false, say).or_else(|_| source(true, say)) {
         Ok(()) => find_in(shop, ".orig.tar."),
         Err(why) => {
             apt::unpack(cache, suite, &format!("{name}={version}"), shop, say).map_err(|_| why)?;

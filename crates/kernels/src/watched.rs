@@ -36,7 +36,7 @@ fn output_with(command: &mut Command, every: Duration, tick: &mut dyn FnMut(u64)
         .stdout(out.try_clone().context("cannot share a temporary file")?)
         .stderr(err.try_clone().context("cannot share a temporary file")?)
         .spawn()
-        .with_context(|| format!("cannot run {program}, which fetching a kernel needs: install it (packages apt, dpkg, kmod), or give --kernel and --modules"))?;
+        .with_context(|| format!("cannot run {program}: install it (`make setup` does)"))?;
     let start = Instant::now();
     let mut next = every;
     let status = loop {
@@ -87,7 +87,7 @@ mod tests {
         let why = output(&mut shell("exit 1")).unwrap_err();
         assert_eq!(why.to_string(), "sh: failed without a word");
         let why = output(&mut Command::new("/nonexistent/apt-get")).unwrap_err().to_string();
-        assert!(why.starts_with("cannot run /nonexistent/apt-get") && why.contains("--kernel"), "{why}");
+        assert!(why.starts_with("cannot run /nonexistent/apt-get: install it"), "{why}");
     }
 
     #[test]

@@ -14,7 +14,7 @@ use std::path::Path;
 pub fn kernels(fetch: &[String], build: bool) -> Result<()> {
     let cache = Cache::open_default()?;
     let mut say = |text: &str| note(text);
-    let mut failure = None;
+    let mut failures = Vec::new();
     let mut patched: Vec<Patches> = build.then_some(Patches::ALL).into_iter().collect();
     for series in fetch {
         if let Some(patches) = Patches::named(series) {
@@ -23,10 +23,10 @@ pub fn kernels(fetch: &[String], build: bool) -> Result<()> {
         }
         let want = Want { series: Some(series.clone()), ..Want::default() };
         if let Err(e) = overbook_kernels::resolve(&want, &cache, &mut say) {
-            failure = Some(e);
+            failures.push(e);
         }
     }
-    patched::build(&patched, &cache, &mut say)?;
+    failures.extend(patched::build(&patched, &cache, &mut say).err());
     let rows = overbook_kernels::list(&cache, &mut say)?.into_iter().map(|row| {
         let verdict = match row.verdict {
             Some(Ok(facts)) => format!("ok ({} Hz)", facts.hz),
@@ -36,7 +36,10 @@ pub fn kernels(fetch: &[String], build: bool) -> Result<()> {
         vec![row.release, row.origin, verdict]
     });
     writeln!(Stdout, "{}", table::plain(&["kernel", "origin", "suitable"], 3, rows))?;
-    failure.map_or(Ok(()), Err)
+    // The last is the command's own.
+    let last = failures.pop();
+    failures.iter().for_each(|e| note(&format!("{e:#}")));
+    last.map_or(Ok(()), Err)
 }
 
 /// Unpacks the source of kernels that the project's patches are for.

@@ -44,8 +44,14 @@ fn until(child: &mut Child, word: &str) -> String {
 }
 
 /// Waits until Debian is being unpacked, so that there is something to leave behind.
-fn until_unpacking(cache: &TempDir) {
+fn until_unpacking(child: &mut Child, cache: &TempDir) {
     while !root(cache).join("var").exists() {
+        if let Some(status) = child.try_wait().unwrap() {
+            let mut said = String::new();
+            child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+            child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("tools/fresh has ended with {status}, before anything was unpacked: {said}");
+        }
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
@@ -54,7 +60,7 @@ fn until_unpacking(cache: &TempDir) {
 fn fresh_cleans_up_after_kill_and_interruption() {
     let cache = TempDir::new().unwrap();
     let mut killed = fresh(&cache).spawn().unwrap();
-    until_unpacking(&cache);
+    until_unpacking(&mut killed, &cache);
     kill(Pid::from_raw(killed.id() as i32), Signal::SIGKILL).unwrap();
     assert_eq!(killed.wait().unwrap().signal(), Some(9));
     assert!(root(&cache).exists(), "nobody was there to remove it");
@@ -62,7 +68,7 @@ fn fresh_cleans_up_after_kill_and_interruption() {
     let mut interrupted = fresh(&cache).spawn().unwrap();
     let said = until(&mut interrupted, "fresh: a minimal Debian");
     assert!(said.contains("removing what a killed run left behind"), "{said}");
-    until_unpacking(&cache);
+    until_unpacking(&mut interrupted, &cache);
     kill(Pid::from_raw(interrupted.id() as i32), Signal::SIGINT).unwrap();
     let output = interrupted.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(130), "{}", text(&output));
