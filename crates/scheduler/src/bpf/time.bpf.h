@@ -267,8 +267,12 @@ __noinline u64 first_is_behind(u32 pool)
 static void lift(u32 place, const struct tenant *tenant)
 {
 	struct pool_ctx *pool = pool_at(place);
-	u64 most = OVB_LAG_TURNS * long_slice(tenant), level = pool->level, behind, first;
+	u64 most, level = pool->level, behind, first;
 
+	/* Mostly not even by short slices. */
+	if (!ovb_lift(level, tide, OVB_LAG_TURNS * slice_ns))
+		return;
+	most = OVB_LAG_TURNS * long_slice(tenant);
 	behind = ovb_lift(level, tide, most);
 	if (!behind)
 		return;

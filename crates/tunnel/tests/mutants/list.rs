@@ -365,8 +365,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "a lift by slices of another weight",
         "time.bpf.h",
-        "\tu64 most = OVB_LAG_TURNS * long_slice(tenant),",
-        "\tu64 most = OVB_LAG_TURNS * slice_ns,",
+        "\tmost = OVB_LAG_TURNS * long_slice(tenant);",
+        "\tmost = OVB_LAG_TURNS * slice_ns;",
     ),
     mutant(
         "threads that carry the time of their CPUs along",
