@@ -15,7 +15,7 @@ const ESSENTIAL: &str = "apt-cache apt-config apt-get awk bash cat chmod chroot 
 
 /// What a shell knows itself.
 const BUILTIN: &str = "break case cd command continue declare do done elif else esac eval exec exit export false fi for \
-    hash if in kill local mapfile printf pwd read return set shift test then time trap unset until wait while echo";
+    hash if in kill local mapfile printf pwd read return set shift test then time trap umask unset until wait while echo";
 
 fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
