@@ -38,7 +38,7 @@ pub fn kernels(fetch: &[String], build: bool) -> Result<()> {
     writeln!(Stdout, "{}", table::plain(&["kernel", "origin", "suitable"], 3, rows))?;
     // The last is the command's own.
     let last = failures.pop();
-    failures.iter().for_each(|e| note(&format!("{e:#}")));
+    failures.iter().for_each(|e| note(format!("{e:#}")));
     last.map_or(Ok(()), Err)
 }
 
