@@ -20,10 +20,8 @@ use std::thread;
 
 /// Names the object that a process of a mutant runs.
 const OBJECT: &str = "OVERBOOK_MUTANT";
-/// Random hosts of each kind.
-const SHARES: u64 = 100;
-/// And some on which a fault was found once.
-const MORE_SHARES: [u64; 2] = [215, 282];
+/// Random hosts, of each kind, on which a mutant was found: of 300 that were looked at.
+const SHARES: [u64; 8] = [17, 24, 25, 27, 76, 78, 215, 282];
 /// Begins the line that a process of a mutant prints.
 const VERDICT: &str = "verdict: ";
 
@@ -49,7 +47,7 @@ fn child() {
     // Who has another share than is due on random hosts is found by few.
     println!("trial: shares");
     for (bound, llcs) in [(Sets::Apart, 1), (Sets::ApartOrAny, 1), (Sets::Apart, 2)] {
-        for seed in (1..=SHARES).chain(MORE_SHARES) {
+        for seed in SHARES {
             let said = match unfair(seed, bound, llcs, Some(&object)) {
                 Ok(all) => {
                     all.first().map(|(name, had, due)| format!("{name} has {had:.3} CPUs of {due:.3}"))
