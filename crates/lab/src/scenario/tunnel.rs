@@ -307,9 +307,9 @@ impl Scenario {
         {
             return mistake(&["vm"], format!("there is no VM called {name:?}"));
         }
-        let tasks = self
-            .each_task()
-            .filter(|(own, task)| [own, &task.name].map(Some).contains(&change.task.as_ref()));
+        let is_changed =
+            |(own, task): &(String, &TaskSpec)| [own, &task.name].map(Some).contains(&change.task.as_ref());
+        let tasks = self.each_task().filter(is_changed);
         let vms = self.each_vm().filter(|(own, _)| change.vm.as_ref() == Some(own));
         let begin_ms =
             tasks.map(|(_, task)| task.begin_ms).chain(vms.map(|(_, vm)| vm.begin_ms)).fold(0.0, f64::max);
@@ -321,10 +321,7 @@ impl Scenario {
         self.check_cpus(change.cpus.as_ref())?;
         range(&["weight"], change.weight.unwrap_or(1), 1, 10_000)?;
         range(&["max"], change.max.unwrap_or(0.0), 0.0, 1024.0)?;
-        let mut tasks = self
-            .each_task()
-            .filter(|(own, task)| [own, &task.name].map(Some).contains(&change.task.as_ref()));
-        if !change.end && tasks.any(|(_, task)| task.does == Does::RealTime) {
+        if !change.end && self.each_task().filter(is_changed).any(|(_, task)| task.does == Does::RealTime) {
             return mistake(&["task"], "a real-time task can only end".into());
         }
         let (of_group, of_task) = (change.group.is_some(), change.group.is_none());
