@@ -57,7 +57,7 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 	taskc = task_ctx(first);
 	node = taskc ? node_at(taskc->tenant) : NULL;
 	if (nr_llcs > 1 && taskc)
-		cpuc->peeked_slice = long_slice(node ? &node->time : &taskc->own);
+		cpuc->peeked_slice = long_slice(tenant_of(taskc, node));
 	if (!node)
 		return 0;
 	if (may_move && has_new_key(taskc, node)) {
@@ -218,10 +218,7 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	if (now - cpuc->balanced_at < BALANCE_EVERY * slice_ns)
 		return false;
 	cpuc->balanced_at = now;
-	other = cpuc->next_llc + 1;
-	if (other >= nr_llcs)
-		other = 0;
-	cpuc->next_llc = other;
+	other = cpuc->balanced_with = llc_after(cpuc->balanced_with);
 	if (other == llc || !peek_at(llc_dsq(other), cpuc))
 		return false;
 	before = first - pool_at(0)->offset - BALANCE_SLICES * cpuc->peeked_slice;

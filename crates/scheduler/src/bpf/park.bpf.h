@@ -27,7 +27,7 @@ __noinline int catch_up(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 	u64 level = level_of(cpu), vtime, floor;
 	u64 least = level - slice_ns - pool_at(taskc->queue_pool)->offset;
 	struct node_ctx *node = node_at(taskc->tenant);
-	struct tenant *tenant = node ? &node->time : &taskc->own;
+	struct tenant *tenant = tenant_of(taskc, node);
 
 	vtime = tenant->vtime;
 	floor = level - aged_slice(tenant) - pool_at(frame_of(taskc, node))->offset;

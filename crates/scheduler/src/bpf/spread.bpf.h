@@ -52,9 +52,7 @@ __noinline s32 latest_elsewhere(struct task_struct *p __arg_trusted, s32 from, u
 /* Whether a task that is due leaves its CPU to the first who waits there, and goes elsewhere. */
 static bool goes_elsewhere(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc)
 {
-	struct node_ctx *node = node_at(prevc->tenant);
 	u64 now = scx_bpf_now(), later;
-	u32 llc;
 	s32 cpu;
 
 	/* Who waits for all CPUs of an LLC is found by the others, too; a guest knows no sets. */
@@ -65,12 +63,9 @@ static bool goes_elsewhere(struct task_struct *prev, struct task_ctx *prevc, str
 	if (now - cpuc->spread_at < BALANCE_EVERY * slice_ns)
 		return false;
 	cpuc->spread_at = now;
-	llc = cpuc->spread_to + 1;
-	if (llc >= nr_llcs)
-		llc = 0;
-	cpuc->spread_to = llc;
-	later = BALANCE_SLICES * long_slice(node ? &node->time : &prevc->own);
-	cpu = latest_elsewhere(prev, llc_first[bounded(llc, OVB_MAX_LLCS)],
+	cpuc->spread_to = llc_after(cpuc->spread_to);
+	later = BALANCE_SLICES * long_slice(tenant_of(prevc, node_at(prevc->tenant)));
+	cpu = latest_elsewhere(prev, llc_first[bounded(cpuc->spread_to, OVB_MAX_LLCS)],
 			       cpuc->first_key + later);
 	if (cpu < 0)
 		return false;

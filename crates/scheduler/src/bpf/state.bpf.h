@@ -197,18 +197,20 @@ struct cpu_ctx {
 	 * that it came after. */
 	u64 until;
 	/* When this CPU last looked for whoever has waited for too long, and in which of its queues
-	 * it last found one; how often it has looked, and how many looks are urgent; when it
-	 * looked at other LLCs. */
+	 * it last found one; how often it has looked, and how many looks are urgent. */
 	u64 looked_at;
 	/* How often groups' weights had been raised when this CPU last looked after its queues. */
 	u32 raised;
 	u32 overdue;
 	u32 looks;
 	u32 urgent;
+	/* When it last looked at another LLC's queue for who is owed more, and at which; see
+	 * balance(). */
 	u64 balanced_at;
-	u32 next_llc;
+	u32 balanced_with;
+	/* The LLC where it last looked for a CPU for a task that is due here, and when; see
+	 * goes_elsewhere(). */
 	u32 spread_to;
-	u64 peeked_slice;
 	u64 spread_at;
 	/* The CPU whose task can wait best, of those that were looked at, and that task's key. In
 	 * memory, as the verifier would follow every value of a variable. */
@@ -219,6 +221,8 @@ struct cpu_ctx {
 	enum { NOBODY, ORDINARY, VCPU } peeked;
 	u32 peeked_vm;
 	u64 peeked_key;
+	/* Where there are several LLCs: a slice of its tenant's, by long_slice(). */
+	u64 peeked_slice;
 	/* The same of the queue whose first goes before all others here. */
 	u32 found;
 	u32 first_vm;
@@ -286,6 +290,12 @@ static void count(u32 what)
 static u32 llc_of(s32 cpu)
 {
 	return cpu_llc[bounded((u32)cpu, OVB_MAX_CPUS)];
+}
+
+/* The LLC after one, wrapping. */
+static u32 llc_after(u32 llc)
+{
+	return llc + 1 < nr_llcs ? llc + 1 : 0;
 }
 
 /* Where a task on `cpu` is to be queued, or to look for an idle CPU: at its VM's home. */

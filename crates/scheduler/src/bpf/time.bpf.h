@@ -300,7 +300,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 			node->fresh = true;
 		node->vcpu_pool = taskc->pool + 1;
 	}
-	tenant = node ? &node->time : &taskc->own;
+	tenant = tenant_of(taskc, node);
 	/* Levels follow the tide at once, and so must offsets. */
 	frame = frame_of(taskc, node);
 	lift(frame, tenant);
@@ -387,7 +387,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 {
 	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
 	struct node_ctx *node = node_at(taskc->tenant);
-	struct tenant *tenant = node ? &node->time : &taskc->own;
+	struct tenant *tenant = tenant_of(taskc, node);
 	struct pool_ctx *pool = pool_at(taskc->pool);
 	/* Where its turns began: slices are booked when they begin, on all its CPUs, and what is
 	 * not used comes back. Were the level ahead of all who run, nobody who wakes up would go

@@ -112,6 +112,12 @@ static struct node_ctx *node_at(u32 place)
 	return place ? bpf_map_lookup_elem(&nodes, &place) : NULL;
 }
 
+/* Whose time a task spends: that of its tenant's node, or its own if it has none. */
+static struct tenant *tenant_of(struct task_ctx *taskc, struct node_ctx *node)
+{
+	return node ? &node->time : &taskc->own;
+}
+
 /* Makes a node; 0 if the table is full. */
 __noinline u32 new_node(u32 parent, u32 weight)
 {
