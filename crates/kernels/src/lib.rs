@@ -9,8 +9,6 @@
 //! * [`patched`]: a kernel with this project's patches, built from Debian's source.
 //! * [`rivals`]: sched_ext schedulers of others, built from crates.io.
 //! * [`roots`]: trees of Debian packages for Linux guests.
-//!
-//! `cargo run -p overbook-kernels --example kernels [SERIES…]` shows what is there, and fetches what is named.
 
 pub mod apt;
 pub mod cache;

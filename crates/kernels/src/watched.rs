@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Programs that may take long: whoever waits hears every few seconds that something happens.
+//! Programs that may take long: whoever waits hears every few seconds that something happens, and they end with him.
 
 use anyhow::{Context, Result, bail};
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -31,6 +33,10 @@ fn output_with(command: &mut Command, every: Duration, tick: &mut dyn FnMut(u64)
     let program = command.get_program().to_string_lossy().into_owned();
     // Files, as nobody reads while it runs.
     let (out, err) = (scratch()?, scratch()?);
+    // SAFETY: a system call only. Not SIGKILL: make ends what it has started.
+    unsafe {
+        command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::TERM))?));
+    }
     let mut child = command
         .stdin(Stdio::null())
         .stdout(out.try_clone().context("cannot share a temporary file")?)
@@ -103,5 +109,24 @@ mod tests {
         };
         output_with(&mut command, Duration::from_millis(1), &mut tick).unwrap();
         assert!(ticks > 0);
+    }
+
+    #[test]
+    fn nothing_outlives_who_waits() {
+        let dir = tempfile::tempdir().unwrap();
+        let (began, ended) = (dir.path().join("began"), dir.path().join("ended"));
+        let script = format!(
+            "trap 'touch {}; exit' TERM; touch {}; while :; do sleep 0.01; done",
+            ended.display(),
+            began.display()
+        );
+        let waits = std::thread::spawn(move || {
+            let mut die = |_| assert!(!began.exists(), "this thread ends, on purpose");
+            output_with(&mut shell(&script), Duration::from_millis(1), &mut die)
+        });
+        assert!(waits.join().is_err());
+        while !ended.exists() {
+            sleep(Duration::from_millis(1));
+        }
     }
 }

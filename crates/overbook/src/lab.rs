@@ -51,11 +51,11 @@ pub enum Lab {
         /// patched-7.3-N); may be repeated
         #[arg(long, value_name = "SERIES")]
         fetch: Vec<String>,
-        /// Build the kernel with this project's patches: the same as `--fetch patched`
-        #[arg(long)]
-        build: bool,
+        /// Take what is newest in Debian of each series fetched, and not what the cache has of it
+        #[arg(long, requires = "fetch")]
+        update: bool,
         /// Only unpack the kernel's source into a new folder, without the patches, for work on them
-        #[arg(long, value_name = "DIR", conflicts_with_all = ["fetch", "build"])]
+        #[arg(long, value_name = "DIR", conflicts_with = "fetch")]
         source: Option<PathBuf>,
         /// Of which kernels, with `--source`
         #[arg(long, value_name = "SERIES", default_value = "6.18", requires = "source")]
@@ -145,7 +145,7 @@ impl Lab {
             Lab::Observe(observe) => observe.run(),
             Lab::Check { scenarios } => check(&scenarios),
             Lab::Kernels { source: Some(dir), series, .. } => machines::kernel_source(&series, &dir),
-            Lab::Kernels { fetch, build, .. } => machines::kernels(&fetch, build),
+            Lab::Kernels { fetch, update, .. } => machines::kernels(&fetch, update),
             Lab::Emulator { build } => machines::emulator(build),
             Lab::Rivals { build, names } => machines::rivals(build, &names),
             Lab::Show { reports, markdown: as_markdown } => show_again(&reports, as_markdown, verbose),

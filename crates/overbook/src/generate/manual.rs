@@ -119,7 +119,7 @@ pub fn examples(page: &str) -> &'static [Example] {
         "overbook-lab-kernels" => &[
             ("List them", "overbook lab kernels"),
             ("Fetch the newest of two series first", "overbook lab kernels --fetch 6.18 --fetch 7.2"),
-            ("Build the one with the project's patches first", "overbook lab kernels --build"),
+            ("Build the one with the project's patches first", "overbook lab kernels --fetch patched"),
         ],
         "overbook-lab-emulator" => &[
             ("Which one is used", "overbook lab emulator"),

@@ -11,18 +11,19 @@ use std::io::Write;
 use std::path::Path;
 
 /// Lists kernels, after those of some series were fetched; those with the project's patches are built.
-pub fn kernels(fetch: &[String], build: bool) -> Result<()> {
+pub fn kernels(fetch: &[String], update: bool) -> Result<()> {
     let cache = Cache::open_default()?;
     let mut say = |text: &str| note(text);
     let mut failures = Vec::new();
-    let mut patched: Vec<Patches> = build.then_some(Patches::ALL).into_iter().collect();
+    let find = if update { overbook_kernels::update } else { overbook_kernels::resolve };
+    let mut patched = Vec::new();
     for series in fetch {
         if let Some(patches) = Patches::named(series) {
             patched.push(patches?);
             continue;
         }
         let want = Want { series: Some(series.clone()), ..Want::default() };
-        if let Err(e) = overbook_kernels::resolve(&want, &cache, &mut say) {
+        if let Err(e) = find(&want, &cache, &mut say) {
             failures.push(e);
         }
     }
