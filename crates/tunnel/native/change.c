@@ -58,7 +58,7 @@ static void move_queued(struct tun_rq *rq, struct tun_task *p)
 {
 	u32 to = 0;
 
-	while (to < nr_model_cpus && !(mask_has(p->t.cpus_ptr, to) && rqs[to].online))
+	while (to < nr_model_cpus && !mask_has(p->t.cpus_ptr, to))
 		to++;
 	if (to == nr_model_cpus)
 		return;

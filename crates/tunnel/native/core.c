@@ -85,8 +85,7 @@ void update_curr(struct tun_rq *rq)
 		return;
 	delta = now() - p->exec_start;
 	p->exec_start += delta;
-	p->ran += delta;
-	p->t.se.sum_exec_runtime = p->ran;
+	p->t.se.sum_exec_runtime += delta;
 	if (p->class == CLASS_EXT && p->t.scx.slice != ~0ull)
 		p->t.scx.slice -= p->t.scx.slice < delta ? p->t.scx.slice : delta;
 }
@@ -228,7 +227,6 @@ void tun_sleep(u32 cpu)
 		schedule_locked(rq);
 	} else {
 		p->t.__state = 1;
-		p->sleeping = true;
 		deactivate(rq, p, SCX_DEQ_SLEEP, false);
 		schedule_locked(rq);
 	}
@@ -265,9 +263,9 @@ void tun_wake(u32 cpu, u32 id)
 		to = select_task_rq_scx(p, p->cpu, SCX_WAKE_TTWU);
 	else if (!mask_has(p->t.cpus_ptr, to))
 		to = -1;
-	if (to < 0 || !mask_has(p->t.cpus_ptr, to) || !rqs[to].online)
+	if (to < 0 || !mask_has(p->t.cpus_ptr, to))
 		for (to = 0; to < (s32)nr_model_cpus; to++)
-			if (mask_has(p->t.cpus_ptr, to) && rqs[to].online)
+			if (mask_has(p->t.cpus_ptr, to))
 				break;
 	rq = &rqs[to];
 	rq_lock(to);
@@ -275,7 +273,6 @@ void tun_wake(u32 cpu, u32 id)
 	if (!p->on_rq && p->alive) {
 		p->cpu = to;
 		p->t.__state = 0;
-		p->sleeping = false;
 		activate(rq, p, SCX_ENQ_WAKEUP | SCX_ENQ_CPU_SELECTED, false);
 		/* wakeup_preempt(): only the idle task is of a lower class. */
 		if (!rq->curr)

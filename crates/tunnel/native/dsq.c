@@ -204,7 +204,7 @@ static bool can_run_on(const struct tun_task *p, const struct tun_rq *rq, bool e
 			      rq->id, p->t.comm, p->t.pid);
 		return false;
 	}
-	return rq->online;
+	return true;
 }
 
 /* Moves a task that was unlinked to another CPU's local queue. `from` is locked, and `to` after. */

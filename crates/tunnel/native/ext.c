@@ -156,9 +156,9 @@ void tun_kick(u32 from, u32 cpu, u64 flags)
 	tun_set_cpu(from);
 	rq_lock(cpu);
 	if (flags & SCX_KICK_IDLE) {
-		if ((!rq->curr || rq->in_balance) && rq->online)
+		if (!rq->curr || rq->in_balance)
 			resched_curr(rq);
-	} else if ((!rq->curr || rq->curr->class == CLASS_EXT) && rq->online) {
+	} else if (!rq->curr || rq->curr->class == CLASS_EXT) {
 		if (flags & SCX_KICK_PREEMPT && rq->curr)
 			rq->curr->t.scx.slice = 0;
 		resched_curr(rq);
@@ -175,7 +175,7 @@ static void do_enqueue(struct tun_rq *rq, struct tun_task *p, u64 flags, s32 sti
 		return;
 	}
 	if (p->ddsp_dsq == SCX_DSQ_INVALID) {
-		if (!rq->online || (!(ops->flags & SCX_OPS_ENQ_EXITING) && p->t.flags & 4) ||
+		if ((!(ops->flags & SCX_OPS_ENQ_EXITING) && p->t.flags & 4) ||
 		    (!(ops->flags & SCX_OPS_ENQ_MIGRATION_DISABLED) && p->t.migration_disabled)) {
 			p->t.scx.slice = SCX_SLICE_DFL;
 			dispatch_enqueue(&rq->local, p, flags);

@@ -37,7 +37,7 @@ static void update_core(u32 cpu)
 
 void mark_idle(u32 cpu, bool idle)
 {
-	set(&idle_cpus, cpu, idle && rqs[cpu].online);
+	set(&idle_cpus, cpu, idle);
 	update_core(cpu);
 }
 
@@ -167,11 +167,4 @@ const struct cpumask *scx_bpf_get_idle_smtmask(void)
 
 void scx_bpf_put_idle_cpumask(const struct cpumask *mask)
 {
-}
-
-/* A CPU goes, or comes back. What waits in its local queue is queued anew. */
-void tun_set_online(u32 cpu, bool online)
-{
-	rqs[cpu].online = online;
-	update_idle(cpu, online && !rqs[cpu].curr);
 }

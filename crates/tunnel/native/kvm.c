@@ -287,6 +287,9 @@ void tun_pv_yield(u32 cpu, u32 id)
 	struct tun_task *p = rqs[cpu].curr, *to = tasks[id];
 
 	tun_set_cpu(cpu);
+	/* single_task_running() */
+	if (rqs[cpu].nr_running == 1)
+		return;
 	if (p && p->vcpu && p != to && to->vcpu->ready && to->alive)
 		yield_to(to);
 }

@@ -100,7 +100,7 @@ struct tun_task {
 	u32 id;
 	u32 cpu;
 	enum tun_class class;
-	bool alive, on_rq, on_cpu, sleeping;
+	bool alive, on_rq, on_cpu;
 	/* Between two runqueues. */
 	bool migrating;
 	/* In the kernel's words: SCX_TASK_QUEUED. */
@@ -114,7 +114,7 @@ struct tun_task {
 	/* The CPU that it was preempted on while migration was disabled. */
 	struct cpumask one;
 	u32 dsq_seq;
-	u64 exec_start, ran;
+	u64 exec_start;
 	s32 holding_cpu;
 	/* CPU plus one of whoever has its pi_lock. */
 	u32 pi_owner;
@@ -129,7 +129,7 @@ struct tun_task {
 
 struct tun_rq {
 	u32 id;
-	bool online, need_resched, cpu_released, in_balance;
+	bool need_resched, cpu_released, in_balance;
 	struct tun_task *curr;
 	/* Of a higher class, wants this CPU. */
 	struct tun_task *higher;

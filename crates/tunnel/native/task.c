@@ -83,7 +83,6 @@ void tun_init(u32 cpus, int version, bool may_interleave, const struct tun_calls
 	interleave = may_interleave;
 	for (cpu = 0; cpu < cpus; cpu++) {
 		rqs[cpu].id = cpu;
-		rqs[cpu].online = true;
 		rqs[cpu].local.local = cpu;
 		rqs[cpu].local.id = SCX_DSQ_LOCAL_ON | cpu;
 		ops_of[cpu].cpu = cpu;
@@ -106,11 +105,6 @@ s32 tun_start(void)
 	return (s32)OP(init, MAY_UNLOCKED | MAY_SLEEP, -1, 0, 0, 0);
 }
 
-u64 tun_ran(u32 id)
-{
-	return tasks[id]->ran;
-}
-
 /* Which CPU a runnable task waits or runs on, and in which queue: ~0 none. */
 u64 tun_dsq_of(u32 id)
 {
@@ -125,9 +119,4 @@ bool tun_is_runnable(u32 id)
 bool tun_need_resched(u32 cpu)
 {
 	return rqs[cpu].need_resched;
-}
-
-u32 tun_curr(u32 cpu)
-{
-	return rqs[cpu].curr ? rqs[cpu].curr->id : ~0u;
 }

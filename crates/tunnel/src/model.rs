@@ -142,11 +142,9 @@ functions! {
     starve(u32);
     refuse_timers(u32);
     dwell(*const c_char);
-    ran(u32) -> u64;
     dsq_of(u32) -> u64;
     is_runnable(u32) -> bool;
     need_resched(u32) -> bool;
-    curr(u32) -> u32;
     booked(u32, *mut u32) -> u64;
     vm_at(u32, *mut u32, *mut u64, *mut u64) -> u32;
     vm_counter(u32, *const c_char) -> u64;
@@ -478,16 +476,12 @@ impl Model {
         starve(one_in: u32);
         /// So many timers cannot be had for want of memory.
         refuse_timers(n: u32);
-        /// ns that a task has run, as of its last accounting.
-        ran(task: u32) -> u64;
         /// Queue that holds a task, `u64::MAX` for none.
         dsq_of(task: u32) -> u64;
         /// Whether a task wants to run, or runs.
         is_runnable(task: u32) -> bool;
         /// Whether a CPU is to look whom to run.
         need_resched(cpu: u32) -> bool;
-        /// The running task, [`NONE`] for none.
-        curr(cpu: u32) -> u32;
         /// How often a vCPU of a process's VM was run after a directed yield.
         boosts(tgid: u32, vcpu: u32) -> u64;
         /// Makes the CPUs preferred that `wanted_cpus` names.

@@ -12,7 +12,9 @@ fn wrong_of(variable: &str, seeds: u64, look: impl Fn(u64) -> Vec<String> + Sync
     let range = std::env::var(variable).unwrap_or_else(|_| format!("1..{}", seeds + 1));
     let ends =
         range.split_once("..").and_then(|(a, b)| Some((a.parse::<u64>().ok()?, b.parse::<u64>().ok()?)));
-    let (first, end) = ends.unwrap_or_else(|| panic!("{variable} is a range of seeds such as 1..100"));
+    let (first, end) = ends.filter(|(first, end)| first < end).unwrap_or_else(|| {
+        panic!("{variable} is seeds from one up to but not with another: 5..6 is the fifth")
+    });
     let next = AtomicU64::new(first);
     let work = || {
         let mut wrong = Vec::new();

@@ -148,7 +148,7 @@ pub(super) fn raised_asleep() -> Option<String> {
         world.at(second * 500 * MS, Change::GroupIdle(light, second % 2 == 0));
     }
     let report = measured(&mut world, 100 * MS, 30 * SECOND);
-    let task = report.tasks.iter().find(|task| task.name == "sleeper")?;
+    let task = task(&report, "sleeper");
     println!("a task whose group is raised and lowered waits {} ms at the worst", task.longest_wait / MS);
     (task.longest_wait > 3 * SECOND).then(|| format!("a sleeper waits for {} ms", task.longest_wait / MS))
 }

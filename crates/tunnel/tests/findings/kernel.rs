@@ -21,7 +21,7 @@ pub(super) fn a3() -> Option<String> {
     hogs(&mut world, 300, "pool", Some((0..4).collect()), None);
     world.task(TaskSpec { cpus: Some(vec![4, 5]), ..TaskSpec::new("lone", Kind::Sleeper(MS, MS)) });
     let report = measured(&mut world, MS, 300 * MS);
-    let most = report.costs.iter().find(|cost| cost.name == "dispatch")?.most;
+    let most = most_calls(&report, "dispatch");
     (most > 128).then(|| format!("one dispatch passes over {most} tasks and calls"))
 }
 
@@ -48,6 +48,6 @@ pub(super) fn a19() -> Option<String> {
     }
     world.count_costs(true);
     world.run(SECOND);
-    let most = world.report().costs.iter().find(|cost| cost.name == "stopping")?.most;
+    let most = most_calls(&world.report(), "stopping");
     (most > 500).then(|| format!("one end of a turn makes {most} calls, with the runqueue locked"))
 }

@@ -57,7 +57,7 @@ pub(super) fn a_crowd() -> Option<String> {
         hogs(&mut world, crowd, "limited", None, Some(group));
         world.at(MS, Change::Bandwidth(group, 100_000, 1_000));
         let report = measured(&mut world, 0, 90 * SECOND);
-        let wait = report.tasks.iter().map(|task| task.longest_wait).max()?;
+        let wait = report.tasks.iter().map(|task| task.longest_wait).max().unwrap();
         let words = format!("one of {crowd} waits for {} s beside {rivals} hogs", wait / SECOND);
         println!("with a hundredth of a CPU {words}");
         (wait > 28 * SECOND).then_some(words)
@@ -86,7 +86,7 @@ pub(super) fn back_from_parking() -> Option<String> {
     world.at(MS, Change::Bandwidth(limited, 100_000, 40_000));
     let report = measured(&mut world, SECOND, 6 * SECOND);
     let free = report.tasks.iter().filter(|task| task.name.starts_with("free"));
-    let wait = free.map(|task| task.longest_wait).max()?;
+    let wait = free.map(|task| task.longest_wait).max().unwrap();
     println!("beside 300 tasks that come back to their quota one waits for {} ms", wait / MS);
     (wait > 40 * MS)
         .then(|| format!("beside a crowd that comes back to its quota one waits for {} ms", wait / MS))

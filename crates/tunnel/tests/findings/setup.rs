@@ -4,6 +4,7 @@
 pub(super) use overbook_tunnel::{Change, Host, Kind, Pattern, Report, TaskSpec, VmSpec, World};
 
 use overbook_tunnel::check::Bounds;
+use overbook_tunnel::report::TaskReport;
 
 pub(super) const MS: u64 = 1_000_000;
 pub(super) const SECOND: u64 = 1000 * MS;
@@ -39,6 +40,18 @@ pub(super) fn measured(world: &mut World, from: u64, to: u64) -> Report {
     world.measure_from(from);
     world.run(to);
     world.report()
+}
+
+/// The first task of a name, or whose name begins so.
+pub(super) fn task<'a>(report: &'a Report, name: &str) -> &'a TaskReport {
+    let named = report.tasks.iter().find(|task| task.name.starts_with(name));
+    named.unwrap_or_else(|| panic!("no task is named {name}"))
+}
+
+/// Calls of the dearest call of an operation, if costs were counted.
+pub(super) fn most_calls(report: &Report, operation: &str) -> u64 {
+    let cost = report.costs.iter().find(|cost| cost.name == operation);
+    cost.unwrap_or_else(|| panic!("nobody has called {operation}")).most
 }
 
 /// CPUs that tasks of a name had, and were due.

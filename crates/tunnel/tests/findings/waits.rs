@@ -11,7 +11,7 @@ pub(super) fn a1_bound_kthread() -> Option<String> {
     let kthread = TaskSpec { cpus: Some(vec![0]), ..TaskSpec::new("kthread", Kind::Sleeper(50_000, 5 * MS)) };
     world.task(kthread);
     let report = measured(&mut world, 2 * SECOND, 6 * SECOND);
-    let kthread = report.tasks.iter().find(|task| task.name == "kthread")?;
+    let kthread = task(&report, "kthread");
     let median = kthread.latencies.get(kthread.latencies.len() / 2).copied().unwrap_or(kthread.longest_wait);
     (median > 20 * MS).then(|| {
         format!(
@@ -31,7 +31,7 @@ pub(super) fn a5() -> Option<String> {
     hogs(&mut world, 4, "here", Some((0..4).collect()), None);
     world.at(3 * SECOND, Change::Affinity(mover, (4..8).collect()));
     let report = measured(&mut world, 2900 * MS, 4 * SECOND);
-    let wait = report.tasks.iter().find(|task| task.name == "mover")?.longest_wait;
+    let wait = task(&report, "mover").longest_wait;
     // Nearly eight tasks share a CPU there: three rounds of 3 to 4 ms each.
     (wait > 100 * MS).then(|| format!("a task that moves to another LLC waits for {} ms", wait / MS))
 }
@@ -46,7 +46,7 @@ pub(super) fn a7() -> Option<String> {
     }
     let report = measured(&mut world, 200 * MS, 2 * SECOND);
     let wakers = report.tasks.iter().filter(|task| task.name.starts_with("waker"));
-    let worst = wakers.filter_map(|task| task.latencies.last()).max()?;
+    let worst = wakers.filter_map(|task| task.latencies.last()).max().unwrap();
     (*worst > 400_000)
         .then(|| format!("with 16 CPUs to choose from, one of 8 that wake up waits for {} µs", worst / 1000))
 }
@@ -168,7 +168,7 @@ pub(super) fn crowds_without_patience() -> Option<String> {
             world.task(spec.clone());
         }
         let report = measured(&mut world, 0, 90 * SECOND);
-        let wait = report.tasks.iter().map(|task| task.longest_wait).max()?;
+        let wait = report.tasks.iter().map(|task| task.longest_wait).max().unwrap();
         let words = format!("one of 600 of {name} waits for {} s", wait / SECOND);
         println!("{words} beside hogs");
         (wait > 28 * SECOND).then_some(words)
@@ -188,7 +188,7 @@ pub(super) fn batch_in_a_crowd() -> Option<String> {
         world.task(TaskSpec { weight: 1, ..TaskSpec::new("light", Kind::Hog) });
     }
     let report = measured(&mut world, 0, 90 * SECOND);
-    let wait = report.tasks.iter().find(|task| task.name.starts_with("batch"))?.longest_wait;
+    let wait = task(&report, "batch").longest_wait;
     println!("a batch vCPU waits for {} s in a crowd", wait / SECOND);
     (wait > 23 * SECOND).then(|| format!("a batch vCPU waits for {} s", wait / SECOND))
 }
@@ -196,7 +196,7 @@ pub(super) fn batch_in_a_crowd() -> Option<String> {
 /// Words about a task that waits for longer than `most` ns in eight seconds.
 fn longest_wait(world: &mut World, name: &str, most: u64) -> Option<String> {
     let report = measured(world, 0, 8 * SECOND);
-    let wait = report.tasks.iter().find(|task| task.name == name)?.longest_wait;
+    let wait = task(&report, name).longest_wait;
     (wait > most).then(|| format!("{name} waits for {} ms", wait / MS))
 }
 
@@ -227,7 +227,7 @@ pub(super) fn an_idle_task_that_is_rescued() -> Option<String> {
     }
     world.task(TaskSpec { policy: 5, ..TaskSpec::new("idle", Kind::Hog) });
     let report = measured(&mut world, SECOND, 21 * SECOND);
-    let had = report.tasks.iter().find(|task| task.name == "idle")?.cpus * 20e3;
+    let had = task(&report, "idle").cpus * 20e3;
     println!("a SCHED_IDLE task has {had:.1} ms in 20 s");
     // Once a second, a slice of 3 ms.
     (had < 30.0).then(|| format!("a SCHED_IDLE task that waits for a second has {had:.1} ms in 20 s"))
