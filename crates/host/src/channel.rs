@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tells guests what they can have: QEMU connects a virtio-serial port of each VM to this socket, and the host writes to
 //! it. Whose port it is the kernel says (SO_PEERCRED: the process that has connected), so a guest hears only of itself;
-//! nothing is ever read from it, so a host believes nothing that a guest says.
+//! what it says is never looked at, so a host believes nothing of it.
 
 use anyhow::{Context, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -23,6 +23,8 @@ const MOST: usize = 4096;
 const MOST_OF_ONE: usize = 4;
 /// Most that are taken at a time: whoever connects without end does not hold up the host.
 const MOST_AT_ONCE: usize = 256;
+/// Most reads at a time of what a guest says.
+const MOST_READS: usize = 64;
 
 /// The socket, and who is connected. The file goes with the value.
 pub struct Channel {
@@ -43,7 +45,7 @@ impl Channel {
     /// The folder cannot be written.
     pub fn open(path: &Path) -> Result<Channel> {
         if let Some(dir) = path.parent() {
-            fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+            make_dir(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         }
         let _ = fs::remove_file(path);
         let listener =
@@ -119,6 +121,16 @@ impl Drop for Channel {
     }
 }
 
+/// Makes a folder that QEMU's user may look into, whatever umask this program was started with. One that is there stays as
+/// it is.
+fn make_dir(dir: &Path) -> std::io::Result<()> {
+    if !dir.exists() {
+        fs::create_dir_all(dir)?;
+        fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
 /// Bytes that the other end has not read yet.
 fn unread(port: &UnixStream) -> i32 {
     let mut bytes = 0;
@@ -129,10 +141,13 @@ fn unread(port: &UnixStream) -> i32 {
     }
 }
 
-/// Whether the other end has gone. Nothing that it says is kept.
+/// Whether the other end has gone. What it says is thrown away, so that its end is seen behind it; not without end, as it
+/// may write as fast as that.
 fn is_closed(port: &UnixStream) -> bool {
-    let mut byte = [0];
-    matches!(recv(port.as_raw_fd(), &mut byte, MsgFlags::MSG_PEEK | MsgFlags::MSG_DONTWAIT), Ok(0))
+    let mut bytes = [0; 4096];
+    let reads =
+        (0..MOST_READS).map_while(|_| recv(port.as_raw_fd(), &mut bytes, MsgFlags::MSG_DONTWAIT).ok());
+    reads.into_iter().any(|read| read == 0)
 }
 
 #[cfg(test)]
@@ -167,6 +182,7 @@ mod tests {
         assert_eq!(channel.ports[&own].len(), MOST_OF_ONE);
         channel.forget_closed();
         assert_eq!(channel.processes().count(), 1);
+        (&port).write_all(b"a guest may write").unwrap();
         drop((port, lines, others));
         channel.forget_closed();
         assert_eq!(channel.processes().count(), 0, "nobody tells a VM that has ended anything");

@@ -77,6 +77,11 @@ impl Options {
         given.into_iter().find_map(|(given, option)| given.then_some(option))
     }
 
+    /// Whether one that runs is asked, and nothing is loaded.
+    pub fn asks(&self) -> bool {
+        self.monitor.is_some() || !self.set.is_empty() || self.class.is_some()
+    }
+
     /// What is settled when the scheduler is loaded.
     pub(crate) fn loading(&self) -> Loading {
         Loading { stretch: self.stretch, exit_dump_len: self.exit_dump_len, libbpf: self.libbpf.clone() }

@@ -8,7 +8,7 @@ use crate::options::Options;
 use anyhow::{Result, bail};
 use overbook_cli::Bare;
 use overbook_cli::changes::Change;
-use overbook_cli::output::Stdout;
+use overbook_cli::output::{Stdout, note};
 use overbook_scheduler::backoff::Backoff;
 use overbook_scheduler::session::{self, Order, Orders, POLL, Session};
 use overbook_scheduler::stats::HostStats;
@@ -58,6 +58,11 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         if options.dry_run {
             let sees = scheduler.sees();
             writeln!(Stdout, "the kernel accepts the scheduler; seen of guests' interrupts: {sees}")?;
+            return Ok(());
+        }
+        // The kernel takes seconds to verify it; until here nothing has changed.
+        if stop() {
+            note("told to end before the scheduler was in force: nothing has changed");
             return Ok(());
         }
         if std::mem::take(&mut replace) && preflight::loaded().is_some() {

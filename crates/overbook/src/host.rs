@@ -79,7 +79,9 @@ impl Host {
         if !self.options.dry_run && !self.options.help_stats {
             self.common.start(Subject::Host, self.options.replace)?;
         }
-        overbook_host::run(&self.options, &stop_at_signals()?)
+        // Who only asks has nothing to put back, and ends at once, whether or not it is answered.
+        let stop = if self.options.asks() { Arc::default() } else { stop_at_signals()? };
+        overbook_host::run(&self.options, &stop)
     }
 }
 

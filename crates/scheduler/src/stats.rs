@@ -268,7 +268,7 @@ impl HostStats {
                 s(class.promise_ns)
             )?;
         }
-        for (pid, vm) in &self.vms {
+        for (pid, vm) in self.vms.iter().filter(|(_, vm)| vm.alive > 0 || vm.run_ns + vm.queued_ns > 0) {
             vm.print(*pid, to)?;
         }
         for (name, program) in self.programs.iter().filter(|(_, program)| program.runs > 0) {
