@@ -3,7 +3,8 @@
 //!
 //! Counters of snapshots only grow, so leaving out a snapshot merges the two intervals beside it into one, exactly. When
 //! a file reaches its limit, every other snapshot goes, and from then on they are taken half as often: hours fit, ever
-//! coarser. Only what a VM did in the interval in which it ended is lost, and such an interval is longer then.
+//! coarser. Only what a VM did in the interval in which it ended is lost, and such an interval is longer then. A file of very
+//! many short recordings loses the oldest of them.
 //!
 //! A line is written at once, and the file is replaced as a whole when it is thinned: who is killed loses the interval
 //! that has not ended. One process writes to a file, by a lock. A file that has a recording already is continued: a
@@ -129,47 +130,44 @@ impl Recorder {
         self.file.write_all(&line).with_context(unwritable)?;
         self.bytes += line.len() as u64;
         if self.bytes > self.limit && !self.stream {
-            self.thin().with_context(|| format!("cannot thin the recording {}", self.path.display()))?;
+            self.shrink().with_context(|| format!("cannot thin the recording {}", self.path.display()))?;
         }
         Ok(())
     }
 
-    /// Leaves out every other snapshot. The first and the last of each recording stay.
-    fn thin(&mut self) -> Result<()> {
-        self.step *= 2;
+    /// Leaves out every other snapshot; where recordings are too many for that to help, the oldest.
+    fn shrink(&mut self) -> Result<()> {
+        let step = self.step * 2;
         // A little less than the step: no clock is that exact.
-        let least = self.step.as_nanos() as u64 * 3 / 4;
+        let least = step.as_nanos() as u64 * 3 / 4;
+        self.rewrite(&|from, to| thin(from, to, least))?;
+        if self.bytes <= self.limit {
+            self.step = step;
+            return Ok(());
+        }
+        let most = self.limit * 3 / 4;
+        self.rewrite(&|from, to| leave_oldest(from, to, most))
+    }
+
+    /// Replaces the file by what `write` makes of it.
+    fn rewrite(
+        &mut self,
+        write: &dyn Fn(&mut BufReader<File>, &mut BufWriter<&File>) -> Result<()>,
+    ) -> Result<()> {
         // Whoever is killed here leaves a file behind that the next one writes over.
         let mut name = self.path.clone().into_os_string();
         name.push(".part");
         let part = PathBuf::from(name);
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&part)?;
-        let thinned = || -> Result<()> {
+        let written = || -> Result<()> {
             file.set_permissions(self.file.metadata()?.permissions())?;
             file.lock()?;
             let mut writer = BufWriter::new(&file);
-            let mut reader = BufReader::new(File::open(&self.path)?);
-            let (mut kept, mut before): (Option<u64>, Option<(u64, Vec<u8>)>) = (None, None);
-            loop {
-                let mut line = Vec::new();
-                reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line)?;
-                let at = if line.is_empty() { None } else { moment(&line) };
-                // The last of a recording is known when the next one has begun.
-                if let Some((at_before, text)) = before.take() {
-                    let last = at.is_none_or(|at| at < at_before);
-                    let far = kept.is_none_or(|kept| at_before < kept || at_before - kept >= least);
-                    if far || last {
-                        writer.write_all(&text)?;
-                        kept = if last { None } else { Some(at_before) };
-                    }
-                }
-                let Some(at) = at else { break };
-                before = Some((at, line));
-            }
+            write(&mut BufReader::new(File::open(&self.path)?), &mut writer)?;
             writer.flush()?;
             Ok(())
         }();
-        if let Err(why) = thinned {
+        if let Err(why) = written {
             let _ = fs::remove_file(&part);
             return Err(why);
         }
@@ -178,6 +176,50 @@ impl Recorder {
         self.bytes = self.file.seek(SeekFrom::End(0))?;
         Ok(())
     }
+}
+
+/// The next line, and its moment; nothing behind the last whole snapshot.
+fn next_line(from: &mut BufReader<File>) -> Result<Option<(u64, Vec<u8>)>> {
+    let mut line = Vec::new();
+    from.take(LONGEST_LINE).read_until(b'\n', &mut line)?;
+    Ok(moment(&line).map(|at| (at, line)))
+}
+
+/// Leaves out snapshots that are nearer to the one before than `least`, ns. The first and the last of each recording stay.
+fn thin(from: &mut BufReader<File>, to: &mut BufWriter<&File>, least: u64) -> Result<()> {
+    let (mut kept, mut before): (Option<u64>, Option<(u64, Vec<u8>)>) = (None, None);
+    loop {
+        let line = next_line(from)?;
+        // The last of a recording is known when the next one has begun.
+        if let Some((at_before, text)) = before.take() {
+            let last = line.as_ref().is_none_or(|(at, _)| *at < at_before);
+            let far = kept.is_none_or(|kept| at_before < kept || at_before - kept >= least);
+            if far || last {
+                to.write_all(&text)?;
+                kept = if last { None } else { Some(at_before) };
+            }
+        }
+        if line.is_none() {
+            return Ok(());
+        }
+        before = line;
+    }
+}
+
+/// Leaves out the oldest recordings, until no more than `most` bytes are left; the last stays whole.
+fn leave_oldest(from: &mut BufReader<File>, to: &mut BufWriter<&File>, most: u64) -> Result<()> {
+    let (mut starts, mut end, mut before) = (Vec::new(), 0, None);
+    while let Some((at, line)) = next_line(from)? {
+        if before.is_none_or(|before| at < before) {
+            starts.push(end);
+        }
+        before = Some(at);
+        end += line.len() as u64;
+    }
+    let first = starts.iter().find(|start| end - **start <= most).or(starts.last());
+    from.seek(SeekFrom::Start(first.copied().unwrap_or(0)))?;
+    std::io::copy(&mut from.take(end - first.copied().unwrap_or(0)), to)?;
+    Ok(())
 }
 
 /// Reads snapshots that were recorded, a line of JSON each. A last line that ends nowhere is what a process left that was
@@ -301,6 +343,22 @@ mod tests {
         assert_eq!(times.iter().filter(|t| **t == 0).count(), 2, "{times:?}");
         // It goes on as coarse as it was left.
         assert!(Recorder::open(&path, 2000).unwrap().step() > STEP, "{times:?}");
+    }
+
+    #[test]
+    fn many_short_recordings_stay_within_the_limit_and_the_last_are_kept() {
+        let (_dir, path) = place();
+        let limit = 2000;
+        for n in 0..200 {
+            let mut recorder = Recorder::open(&path, limit).unwrap();
+            for second in [0.0, 1.0, 2.0, 7.0 + f64::from(n)] {
+                recorder.add(&at(second)).unwrap();
+                assert!(fs::metadata(&path).unwrap().len() <= limit, "recording {n}");
+            }
+            assert_eq!(*times(&path).last().unwrap(), 7 + n as u64);
+        }
+        let times = times(&path);
+        assert!(times.iter().filter(|at| **at == 0).count() > 3 && times[0] == 0, "{times:?}");
     }
 
     #[test]

@@ -109,7 +109,9 @@ impl Window {
         let none = VmCounters::default();
         let row = |(pid, vm): (&i32, &VmCounters)| {
             let mut row = vm_row(*pid, before.vms.get(pid).unwrap_or(&none), vm, seconds);
-            if let (Some(now), then) = (&after.overbook, &before.overbook) {
+            // One that did not answer before has counted since it was loaded.
+            let unanswered = before.overbook.is_none() && before.scheduler.starts_with("overbook");
+            if let (Some(now), then, false) = (&after.overbook, &before.overbook, unanswered) {
                 add_scheduler(&mut row, then.as_ref(), now, seconds);
             }
             row
@@ -220,6 +222,7 @@ fn add_scheduler(row: &mut VmRow, before: Option<&HostStats>, after: &HostStats,
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overbook_scheduler::stats::VmStats;
 
     fn snapshot(at_ns: u64, tid: i32, run_ns: u64, spin_ns: u64) -> Snapshot {
         let (spin_ns, spins) = (Some(spin_ns), Some(spin_ns / 1000));
@@ -266,6 +269,23 @@ mod tests {
         }
         let row = &Window::between(&before, &after).vms[0];
         assert_eq!((row.vcpus[0].run, row.vcpus[0].wait, row.wait), (0.25, 0.75, 1.5));
+    }
+
+    /// What it has counted since it was loaded, days ago maybe, is not of this window.
+    #[test]
+    fn a_scheduler_that_did_not_answer_once_has_no_rates() {
+        let ours = |delivered| {
+            let vm = VmStats { delivered, ..VmStats::default() };
+            Some(HostStats { vms: BTreeMap::from([(7, vm)]), ..HostStats::default() })
+        };
+        let rate = |before: Option<HostStats>, scheduler: &str| {
+            let (mut from, mut to) = (snapshot(0, 10, 0, 0), snapshot(1_000_000_000, 10, 0, 0));
+            (from.overbook, from.scheduler) = (before, scheduler.into());
+            (to.overbook, to.scheduler) = (ours(900), "overbook".into());
+            Window::between(&from, &to).vms[0].delivered
+        };
+        assert_eq!(rate(None, "overbook"), None);
+        assert_eq!((rate(ours(600), "overbook"), rate(None, "EEVDF")), (Some(300.0), Some(900.0)));
     }
 
     #[test]

@@ -118,6 +118,9 @@ fn general() -> Vec<Line> {
         },
         conditions::quotas(&preflight::limited(), preflight::keeps_limits()),
     ]);
+    let tagged: Option<Vec<String>> = cores::processes_with_cookie()
+        .map(|pids| pids.into_iter().map(|pid| names::of(pid).to_string()).collect());
+    lines.push(conditions::core_scheduling(tagged.as_deref()));
     if has_sched_ext {
         lines.push(conditions::deadline_server(overbook_scheduler::has_deadline_server()));
     }
@@ -160,8 +163,6 @@ fn host() -> Vec<Line> {
     // Tried, and detached at once: a kernel may have everything that they need and refuse them all the same.
     let refused = preflight::is_root().then(|| Probe::attach().err().map(|why| format!("{why:#}")));
     lines.extend(sight(refused, visible));
-    let tagged: Option<Vec<String>> = cores::processes_with_cookie()
-        .map(|pids| pids.into_iter().map(|pid| names::of(pid).to_string()).collect());
     lines.extend([
         line("VMs", State::Note, format!("{} with {vcpus} vCPUs on {cpus} CPUs{nameless}", vms.len())),
         if vms.len() > 1 && groups.len() == 1 {
@@ -169,7 +170,6 @@ fn host() -> Vec<Line> {
         } else {
             line("cgroups", State::Ok, format!("{} groups", groups.len()))
         },
-        conditions::core_scheduling(tagged.as_deref()),
         line(
             "libvirt",
             State::Note,

@@ -134,19 +134,21 @@ impl Evidence {
         write_atomically(&self.output, &document.text(&own)?)?;
         let outcome = self.measure(&mut document, &mut own, &stop);
         document.compared = figures::compare(&document.pieces);
-        document.complete = outcome.is_ok() && !stop.load(Ordering::Relaxed);
+        let stopped = stop.load(Ordering::Relaxed);
+        document.complete = outcome.is_ok() && !stopped;
         write_atomically(&self.output, &document.text(&own)?)?;
         outcome?;
-        self.conclude(&document)
+        self.conclude(&document, stopped)
     }
 
     /// What was measured, in words.
-    fn conclude(&self, document: &Document) -> Result<()> {
+    fn conclude(&self, document: &Document, stopped: bool) -> Result<()> {
         let file = self.output.display();
         if document.pieces.iter().all(|piece| piece.host.is_none() && piece.bench.is_none()) {
+            let why = document.missing.last().filter(|_| !stopped);
             bail!(
                 "nothing was measured, and {file} says only what this machine is: {}",
-                document.missing.last().map_or("it was interrupted", String::as_str)
+                why.map_or("it was interrupted", String::as_str)
             );
         }
         for compared in &document.compared {
@@ -159,7 +161,7 @@ impl Evidence {
     }
 
     fn measure(&self, document: &mut Document, own: &mut Own, stop: &AtomicBool) -> Result<()> {
-        let may_load = match self.may_load() {
+        let mut may_load = match self.may_load() {
             Ok(()) => true,
             Err(why) => {
                 document.miss("figures under `overbook host`", &format!("{why:#}"));
@@ -194,8 +196,13 @@ impl Evidence {
             if stop.load(Ordering::Relaxed) || (observer.is_none() && !benches) {
                 break;
             }
-            switch.to(who, stop)?;
+            let who = if may_load { who } else { Who::AsItIs };
+            if let Err(why) = switch.to(who, stop) {
+                document.miss("figures under `overbook host`", &format!("{why:#}"));
+                may_load = false;
+            }
             let mut piece = Piece { scheduler: scheduler(), ..Piece::default() };
+            let mut seen = Vec::new();
             if let Some(observer) = &mut observer {
                 let snapshots = watch(observer, half, stop)?;
                 for vm in snapshots.iter().flat_map(|snapshot| snapshot.vms.values()) {
@@ -207,9 +214,7 @@ impl Evidence {
                 if let [first, .., last] = &snapshots[..] {
                     piece.host = Some(HostPiece::of(&Window::between(first, last), &mut numbers));
                 }
-                if who == Who::AsItIs {
-                    recorded.extend(snapshots);
-                }
+                seen = snapshots;
             }
             if benches && !stop.load(Ordering::Relaxed) {
                 // Four pieces in a row are of one pattern: A B B A.
@@ -221,13 +226,22 @@ impl Evidence {
                     }
                 }
             }
+            if scheduler() != piece.scheduler {
+                document.miss("a piece of the time", "another scheduler came in the middle of it");
+                continue;
+            }
+            if who == Who::AsItIs {
+                recorded.extend(seen);
+            }
             if piece.host.is_some() || piece.bench.is_some() {
                 document.pieces.push(piece);
                 write_atomically(&self.output, &document.text(own)?)?;
                 note(format_args!("piece {} of {PIECES}", nth + 1));
             }
         }
-        switch.to(Who::AsItIs, stop)?;
+        if let Err(why) = switch.to(Who::AsItIs, stop) {
+            document.miss("figures under `overbook host`", &format!("{why:#}"));
+        }
         if has_vms {
             match Far::of(&recorded, 5.0) {
                 Ok(far) => document.far = Some(figures::far(far, &mut numbers)),
@@ -248,10 +262,15 @@ impl Evidence {
 
 /// Who schedules now.
 fn scheduler() -> String {
-    match preflight::loaded() {
-        None => "EEVDF".into(),
-        Some(name) if name.starts_with("overbook") => "overbook".into(),
-        Some(_) => "another of sched_ext".into(),
+    known_scheduler(preflight::loaded().as_deref().unwrap_or("EEVDF")).into()
+}
+
+/// The name of a scheduler, if it says nothing about whose it is.
+fn known_scheduler(name: &str) -> &'static str {
+    match name {
+        "EEVDF" => "EEVDF",
+        ours if ours.starts_with("overbook") => "overbook",
+        _ => "another of sched_ext",
     }
 }
 

@@ -135,10 +135,20 @@ pub fn identity(facts: &Facts, status: &dyn Fn(&str) -> Option<String>) -> Ident
         Stack::Libvirt | Stack::Qemu => plain,
     };
     let comm = facts.comm.trim();
-    match found.name.is_empty() {
-        true => Identity { name: if comm.is_empty() { "gone".into() } else { comm.into() }, ..found },
-        false => found,
-    }
+    let name = match (found.name.is_empty(), comm.is_empty()) {
+        (true, true) => "gone",
+        (true, false) => comm,
+        (false, _) => &found.name,
+    };
+    Identity { name: shown(name), namespace: shown(&found.namespace), id: shown(&found.id), ..found }
+}
+
+/// Most characters of a name: libvirt's and Kubernetes' have 253 at the most.
+const LONGEST: usize = 253;
+
+/// Whoever starts a VM chooses its name, and root's terminal and journal show it: what would act there does not.
+fn shown(text: &str) -> String {
+    text.chars().take(LONGEST).map(|c| if c.is_control() { '·' } else { c }).collect()
 }
 
 /// Who manages the VM of a process.

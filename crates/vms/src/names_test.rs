@@ -91,6 +91,10 @@ fn a_vm_of_nobody() {
     assert_eq!(who("/usr/bin/qemu-system-x86_64|-m|1G", home), is("qemu-system-x86", "", "", Stack::Qemu));
     assert_eq!(who("qemu-system-x86_64|-name", home).name, "qemu-system-x86");
     assert_eq!(who("/usr/bin/firecracker|--id|fn-7", home), is("fn-7", "", "", Stack::Other));
+    // Whoever names a VM does not write to root's terminal, nor lines of a journal.
+    let name = format!("a\u{1b}]0;x\u{7}\nb{}", "c".repeat(300));
+    let shown = who(&format!("/usr/bin/firecracker|--id|{name}"), home).name;
+    assert!(shown.starts_with("a·]0;x··bccc") && shown.chars().count() == 253, "{shown}");
     // Gone before it was looked at.
     assert_eq!(identity(&Facts::default(), &|_| None).name, "gone");
     assert_eq!(of(std::process::id()).stack, Stack::Other);

@@ -211,6 +211,7 @@ pub fn far(mut far: Far, numbers: &mut Numbers) -> Far {
         driver.name = numbers.of(driver.pid);
         driver.pid = 0;
     }
+    far.scheduler = super::known_scheduler(&far.scheduler).into();
     far
 }
 
@@ -237,6 +238,12 @@ mod tests {
         assert!(all.iter().all(|compared| !compared.what.contains("burnt")));
         assert_eq!(of("bench lock: wait p99, ns").ratio, None);
         assert!(compare(&pieces[..1]).is_empty());
+    }
+
+    #[test]
+    fn schedulers_of_others_have_no_names() {
+        let all = ["EEVDF", "overbook_0.2.4", "acme_sched_2"].map(crate::evidence::known_scheduler);
+        assert_eq!(all, ["EEVDF", "overbook", "another of sched_ext"]);
     }
 
     #[test]

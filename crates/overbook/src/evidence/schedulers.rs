@@ -4,7 +4,7 @@
 use anyhow::{Context, Result, bail};
 use overbook_scheduler::preflight;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -37,12 +37,13 @@ impl Switch {
     /// Has somebody schedule.
     ///
     /// # Errors
-    /// `overbook host` does not come up; it has said why itself.
+    /// `overbook host` does not come up, or has ended by itself; it has said why.
     pub fn to(&mut self, who: Who, stop: &AtomicBool) -> Result<()> {
         match (who, self.0.is_some()) {
             (Who::AsItIs, true) => self.end()?,
+            (Who::Overbook, true) => return self.still_runs(),
             (Who::Overbook, false) => self.begin(stop)?,
-            _ => return Ok(()),
+            (Who::AsItIs, false) => return Ok(()),
         }
         crate::report::sleep_until(Instant::now() + SETTLE, stop);
         Ok(())
@@ -65,7 +66,7 @@ impl Switch {
         let mut child = command.spawn().context("cannot start `overbook host`")?;
         loop {
             if let Some(status) = child.try_wait()? {
-                bail!("`overbook host` did not come up ({status})");
+                bail!("`overbook host` did not come up, and ended with {}", words(status));
             }
             if preflight::loaded().is_some_and(|name| name.starts_with("overbook")) {
                 break;
@@ -79,16 +80,31 @@ impl Switch {
         Ok(())
     }
 
-    fn end(&mut self) -> Result<()> {
-        let Some(mut child) = self.0.take() else { return Ok(()) };
-        if let Some(status) = child.try_wait()? {
-            bail!("`overbook host` ended by itself ({status})");
+    /// An error if it does not.
+    fn still_runs(&mut self) -> Result<()> {
+        let Some(child) = &mut self.0 else { return Ok(()) };
+        match child.try_wait()? {
+            None => Ok(()),
+            Some(status) => {
+                self.0 = None;
+                bail!("`overbook host` ended by itself, with {}", words(status));
+            }
         }
+    }
+
+    fn end(&mut self) -> Result<()> {
+        self.still_runs()?;
+        let Some(mut child) = self.0.take() else { return Ok(()) };
         // SAFETY: a system call on a child that was not waited for.
         unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
         child.wait()?;
         Ok(())
     }
+}
+
+/// How a process has ended.
+fn words(status: ExitStatus) -> String {
+    status.code().map_or_else(|| "a signal".into(), |code| format!("status {code}"))
 }
 
 impl Drop for Switch {
@@ -100,6 +116,22 @@ impl Drop for Switch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn one_that_has_ended_by_itself_is_told_of_once() {
+        let ended = |code: u32| {
+            let mut child = Command::new("sh").args(["-c", &format!("exit {code}")]).spawn().expect("sh");
+            child.wait().unwrap();
+            Switch(Some(child))
+        };
+        let stop = AtomicBool::new(true);
+        for who in [Who::Overbook, Who::AsItIs] {
+            let mut switch = ended(3);
+            let why = switch.to(who, &stop).unwrap_err().to_string();
+            assert_eq!(why, "`overbook host` ended by itself, with status 3");
+            switch.to(Who::AsItIs, &stop).unwrap();
+        }
+    }
 
     #[test]
     fn both_have_half_of_the_time_and_neither_is_always_first() {
