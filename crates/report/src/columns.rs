@@ -28,9 +28,9 @@ const OF_BOUND: Column = column(
     |row| percent(row.of_bound),
 );
 const RATIO: Column = column(
-    "ratio [95 %]",
-    "work against the baseline's in the same boot; in brackets the 95 % interval of its repetitions (paired bootstrap): \
-     another build may lie elsewhere",
+    "ratio [range]",
+    "work against the baseline's in the same boot; in brackets the least and the greatest of a repetition, which hold the \
+     truth with a chance of 75 % for three repetitions and 97 % for six; another build may lie elsewhere",
     ratio,
 );
 
@@ -140,7 +140,7 @@ mod tests {
         assert_eq!(names(&EVENTS, &all), ["PAUSE exits", "all exits", "on_spin"]);
         assert_eq!(names(&CPUS, &all), ["CPUs used", "least–most", "entitled"]);
         assert_eq!(names(&WORK, &all).len(), 3);
-        assert!(!names(&WORK, &all[..1]).contains(&"ratio [95 %]"), "the baseline alone has no ratio");
+        assert!(!names(&WORK, &all[..1]).contains(&"ratio [range]"), "the baseline alone has no ratio");
         assert_eq!(names(&WAITS, &[]), [""; 0]);
     }
 
@@ -148,7 +148,7 @@ mod tests {
     fn what_a_heading_does_not_say_a_legend_does() {
         let all: Vec<&Column> =
             WORK.iter().chain(&WAITS).chain(&EVENTS).chain(&YIELDS).chain(&CPUS).collect();
-        for name in ["of bound", "won back", "same rq", "steal", "ratio [95 %]", "spread"] {
+        for name in ["of bound", "won back", "same rq", "steal", "ratio [range]", "spread"] {
             assert!(all.iter().any(|column| column.name == name && column.means.len() > 20), "{name}");
         }
     }

@@ -51,11 +51,22 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
             warnings.push(format!("the instrument of the {which} report was out of its limits"));
         }
     }
+    gaps.extend(failed(a, "first").chain(failed(b, "second")));
     gaps.extend(missing(&rows_a, &rows_b, "second"));
     gaps.extend(missing(&rows_b, &rows_a, "first"));
     warnings.extend(gaps.iter().cloned());
     let per_vm = pairs(&rows_per_vm(a), &rows_per_vm(b));
     Comparison { pairs: pairs(&rows_a, &rows_b), per_vm, warnings, gaps }
+}
+
+/// Variants that have figures although some of their runs failed.
+fn failed<'a>(report: &'a Report, which: &'a str) -> impl Iterator<Item = String> + 'a {
+    report.variants.iter().filter_map(move |variant| {
+        let runs = || report.runs.iter().filter(|run| run.variant == variant.name);
+        let failed = runs().filter(|run| run.error.is_some()).count();
+        (failed > 0)
+            .then(|| format!("{failed} of {} runs of {} failed in the {which}", runs().count(), variant.name))
+    })
 }
 
 fn differences(a: &Report, b: &Report) -> Vec<String> {
@@ -157,6 +168,15 @@ mod tests {
         assert!(text.contains("kernel differs: 6.18 against 7.2"));
         assert!(text.contains("ours of 2 × 4 lock is missing in the second report"));
         assert!(render(&compare(&b, &a)).contains("missing in the first report"));
+    }
+
+    #[test]
+    fn runs_that_failed_are_gaps() {
+        let a = crate::summary::sample();
+        let mut b = a.clone();
+        let run = b.runs.iter_mut().find(|run| run.variant == "ours").unwrap();
+        run.error = Some("thrown out".into());
+        assert_eq!(compare(&a, &b).gaps, ["1 of 5 runs of ours failed in the second"]);
     }
 
     #[test]

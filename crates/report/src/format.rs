@@ -105,8 +105,8 @@ pub fn ratio(row: &Row) -> String {
         None if row.is_baseline => "baseline".into(),
         None => NONE.into(),
         Some(Ratio { point, .. }) if !point.is_finite() => NONE.into(),
-        Some(Ratio { point, interval: Some((low, high)) }) => format!("{point:.3} [{low:.3}, {high:.3}]"),
-        Some(Ratio { point, interval: None }) => format!("{point:.3}"),
+        Some(Ratio { point, range: Some((low, high)) }) => format!("{point:.3} [{low:.3}, {high:.3}]"),
+        Some(Ratio { point, range: None }) => format!("{point:.3}"),
     }
 }
 
@@ -124,10 +124,9 @@ pub fn repetitions(rows: &[Row]) -> String {
         (a, b) if a == b => format!("Medians of {a} repetitions"),
         (a, b) => format!("Medians of {a} to {b} repetitions"),
     };
-    let lacks = rows.iter().any(|row| row.ratio.is_some_and(|ratio| ratio.interval.is_none()));
-    let interval =
-        if lacks { format!("; fewer than {FEWEST_PAIRS} have no interval") } else { String::new() };
-    format!("{repetitions}{interval}.")
+    let lacks = rows.iter().any(|row| row.ratio.is_some_and(|ratio| ratio.range.is_none()));
+    let range = if lacks { format!("; fewer than {FEWEST_PAIRS} have no range") } else { String::new() };
+    format!("{repetitions}{range}.")
 }
 
 #[cfg(test)]
@@ -165,6 +164,6 @@ mod tests {
         assert_eq!(repetitions(&crate::summary::rows(&report)), "Medians of 5 repetitions.");
         report.runs.retain(|run| run.repetition < 2);
         let text = repetitions(&crate::summary::rows(&report));
-        assert_eq!(text, "Medians of 2 repetitions; fewer than 3 have no interval.");
+        assert_eq!(text, "Medians of 2 repetitions; fewer than 3 have no range.");
     }
 }

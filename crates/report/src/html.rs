@@ -172,7 +172,7 @@ mod tests {
         second.scenario.name = "second".into();
         let page = render_many(&[&summary::sample(), &second]).unwrap();
         assert!(page.contains("2 scenarios") && page.contains("href=\"#s1\"") && page.contains("id=\"s1\""));
-        let sentence = "ours against eevdf: more work in sample (1.400), second (1.400).";
+        let sentence = "ours against eevdf: more work each time in sample (1.400), second (1.400).";
         assert!(page.find(sentence).unwrap() < page.find("<section").unwrap());
     }
 

@@ -3,31 +3,51 @@
 
 use crate::schema::{Report, SCHEMA};
 use anyhow::{Context, Result, bail};
+use std::fs::{Metadata, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 
-/// Writes text whole or not at all; what is no file, as `/dev/stdout` or a pipe, is written to and not replaced.
+/// Writes text whole or not at all; what is no file, as `/dev/stdout` or a pipe, is written to and not replaced. A new file
+/// is for all to read; one that was there stays for whom it was.
 ///
 /// # Errors
-/// The folder does not exist, or the disk is full.
+/// The folder does not exist, the disk is full, or the kernel does not let this user follow a link.
 pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
-    // What a link leads to is written, and the link stays.
-    let path = &path.canonicalize().unwrap_or_else(|_| path.into());
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let write = || -> std::io::Result<()> {
-        if std::fs::metadata(path).is_ok_and(|there| !there.is_file()) {
+        let Place { path, dir, there } = place(path)?;
+        if there.as_ref().is_some_and(|there| !there.is_file()) {
             return std::fs::OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes());
         }
-        let mut file = temporary(dir)?;
+        let mut file = temporary(&dir)?;
         file.write_all(text.as_bytes())?;
-        // A temporary file is private; a report is not.
-        use std::os::unix::fs::PermissionsExt;
-        file.as_file().set_permissions(std::fs::Permissions::from_mode(0o644))?;
+        let mode = there.map_or(Permissions::from_mode(0o644), |there| there.permissions());
+        file.as_file().set_permissions(mode)?;
         file.as_file().sync_all()?;
         file.persist(path).map_err(|e| e.error)?;
         Ok(())
     };
     write().with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Where a file is to be written, and what is there.
+struct Place {
+    path: PathBuf,
+    dir: PathBuf,
+    there: Option<Metadata>,
+}
+
+/// What a link leads to is written, and the link stays. Not if the kernel forbids to follow it, as one that another user has
+/// planted in /tmp: that is found by following it, and not by reading it as `canonicalize` does.
+fn place(path: &Path) -> std::io::Result<Place> {
+    let there = match std::fs::metadata(path) {
+        Ok(there) => Some(there),
+        Err(why) if why.kind() == ErrorKind::NotFound => None,
+        Err(why) => return Err(why),
+    };
+    let path = path.canonicalize().unwrap_or_else(|_| path.into());
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    Ok(Place { dir: dir.into(), path, there })
 }
 
 /// A temporary file in a folder. Its name says nothing to anybody, so it is in no message.
@@ -43,13 +63,11 @@ fn temporary(dir: &Path) -> std::io::Result<tempfile::NamedTempFile> {
 /// # Errors
 /// The folder does not exist or is not writable, or the path is a folder.
 pub fn check_writable(path: &Path) -> Result<()> {
-    let path = &path.canonicalize().unwrap_or_else(|_| path.into());
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let tried = match std::fs::metadata(path) {
-        Ok(there) if there.is_dir() => Err(std::io::ErrorKind::IsADirectory.into()),
-        Ok(there) if !there.is_file() => Ok(()),
-        _ => temporary(dir).map(drop),
-    };
+    let tried = place(path).and_then(|place| match place.there {
+        Some(there) if there.is_dir() => Err(ErrorKind::IsADirectory.into()),
+        Some(there) if !there.is_file() => Ok(()),
+        _ => temporary(&place.dir).map(drop),
+    });
     tried.with_context(|| format!("cannot write {}", path.display()))
 }
 
@@ -122,6 +140,21 @@ mod tests {
         assert!(error.contains("cannot write") && error.contains("No space left"), "{error}");
         assert!(std::fs::metadata(&path).unwrap().file_type().is_char_device());
         assert!(std::fs::symlink_metadata(&path).unwrap().is_symlink());
+    }
+
+    #[test]
+    fn who_may_read_a_file_stays_as_it_was() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("report");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        write_atomically(&path, "one").unwrap();
+        assert_eq!(mode(), 0o644);
+        std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        write_atomically(&link, "two").unwrap();
+        assert_eq!((mode(), std::fs::read_to_string(&path).unwrap().as_str()), (0o600, "two"));
+        assert!(link.is_symlink());
     }
 
     #[test]

@@ -37,12 +37,14 @@ fn of_report(report: &Report) -> Vec<Load> {
         report.variants.iter().map(|v| v.name.as_str()).filter(|name| name.starts_with(OTHERS)).collect();
     let ours = report.variants.iter().skip(1).map(|v| v.name.as_str()).find(|name| !name.starts_with(OTHERS));
     let alone = baselines.len() == 1;
+    // One that was thrown out once has no figures, whatever it did before.
+    let has_failed = |name: &str| report.runs.iter().any(|run| run.variant == name && run.error.is_some());
     let load = |baseline: &&Row| {
         let of = |variant: &str| {
             rows.iter().find(|row| row.variant == variant && row.group == baseline.group).cloned()
         };
         let rate = |row: &Row| if row.rate.is_finite() { row.rate } else { 0.0 };
-        let found = others.iter().filter_map(|variant| of(variant));
+        let found = others.iter().filter(|name| !has_failed(name)).filter_map(|variant| of(variant));
         Load {
             name: if alone {
                 report.scenario.label()
@@ -51,7 +53,11 @@ fn of_report(report: &Report) -> Vec<Load> {
             },
             ours: ours.and_then(of),
             best: found.max_by(|a, b| rate(a).total_cmp(&rate(b))),
-            failed: others.iter().filter(|v| of(v).is_none()).map(ToString::to_string).collect(),
+            failed: others
+                .iter()
+                .filter(|v| has_failed(v) || of(v).is_none())
+                .map(ToString::to_string)
+                .collect(),
             baseline: (*baseline).clone(),
         }
     };
@@ -101,7 +107,7 @@ pub fn cells(loads: &[Load]) -> Vec<Vec<String>> {
 
 /// Titles of the [`cells`].
 pub const HEAD: [&str; 7] =
-    ["load", "EEVDF, of bound", "Overbook", "ratio [95 %]", "best of the others", "which, ratio", "failed"];
+    ["load", "EEVDF, of bound", "Overbook", "ratio [range]", "best of the others", "which, ratio", "failed"];
 
 #[cfg(test)]
 mod tests {
@@ -138,6 +144,16 @@ mod tests {
         assert_eq!(rows.len(), 2);
         assert!(rows.iter().all(|row| row.len() == HEAD.len()), "{rows:?}");
         assert_eq!(rows[1][1], "66.9 %; least 66.9 %");
+    }
+
+    #[test]
+    fn one_that_was_thrown_out_once_has_failed() {
+        let mut report = with_others();
+        let run = report.runs.iter_mut().find(|run| run.variant == "scx_fast").unwrap();
+        run.error = Some("thrown out".into());
+        let load = loads(&[&report]).remove(0);
+        assert_ne!(load.best.map(|row| row.variant).as_deref(), Some("scx_fast"));
+        assert!(load.failed.contains(&"scx_fast".into()), "{:?}", load.failed);
     }
 
     #[test]

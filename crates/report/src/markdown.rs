@@ -66,6 +66,25 @@ fn listed(of: &[String]) -> String {
     }
 }
 
+/// Options of the run that are in no name: seed and repetitions, where the scenario's file has others.
+fn measured(report: &Report) -> String {
+    let file: toml_edit::DocumentMut = report.scenario.text.parse().unwrap_or_default();
+    let number = |item: Option<&toml_edit::Item>, otherwise: u64| {
+        item.and_then(toml_edit::Item::as_integer).map_or(otherwise, |number| number as u64)
+    };
+    let seed = number(file.get("seed"), 1);
+    let repetitions = number(file.get("measure").and_then(|measure| measure.get("repetitions")), 3);
+    let done = report.runs.iter().map(|run| u64::from(run.repetition) + 1).max().unwrap_or(repetitions);
+    let mut options = String::new();
+    if report.scenario.seed != seed {
+        options += &format!(" --seed {}", report.scenario.seed);
+    }
+    if done != repetitions && report.failure.is_none() {
+        options += &format!(" --repetitions {done}");
+    }
+    options
+}
+
 /// What measures them again: a command for all that were run alike. A report's name tells how: the scenario, and after
 /// each `+` whose variants it took, or a setting.
 fn commands(reports: &[&Report]) -> String {
@@ -77,7 +96,7 @@ fn commands(reports: &[&Report]) -> String {
             true => format!(" --set {part}"),
             false => format!(" --variants-of scenarios/*/{part}.toml"),
         });
-        let options = options.collect::<String>();
+        let options = options.collect::<String>() + &measured(report);
         match alike.iter_mut().find(|(known, _)| *known == options) {
             Some((_, names)) => names.push(name),
             None => alike.push((options, vec![name])),
@@ -145,7 +164,7 @@ fn shares(reports: &[&Report]) -> String {
             pair(&wait),
         ]);
     }
-    let work = ["scenario", "work per s and VM", "ratio [95 %]", "of bound"];
+    let work = ["scenario", "work per s and VM", "ratio [range]", "of bound"];
     grid(&[&work[..], &["CPUs of each VM", "due", "guests' waits, p99"]].concat(), &rows)
 }
 
@@ -203,7 +222,7 @@ fn guests(report: &Report) -> String {
             preferred,
         ]);
     }
-    let work = ["variant", "guest", "work per s", "ratio [95 %]"];
+    let work = ["variant", "guest", "work per s", "ratio [range]"];
     grid(&[&work[..], &["CPUs", "steal", "preferred CPUs"]].concat(), &rows)
 }
 
@@ -219,7 +238,7 @@ fn work(reports: &[&Report]) -> String {
     let outcomes = summary::outcomes(reports);
     let others = outcomes.iter().filter(|outcome| !outcome.row.is_baseline);
     let rows = others.filter_map(|outcome| Some(cells(reports, beside(&outcomes, outcome)?, outcome)));
-    let work = ["scenario", "work per s and VM", "ratio [95 %]", "of bound"];
+    let work = ["scenario", "work per s and VM", "ratio [range]", "of bound"];
     let waits = ["guests' waits, p99", "a host task's wake-up, median", "p99"];
     grid(&[&work[..], &waits].concat(), &rows.collect::<Vec<_>>())
 }
@@ -277,6 +296,7 @@ mod tests {
     fn the_source_names_the_commit_and_the_command() {
         let mut report = summary::sample();
         report.overbook = "0.1.0+git20261123.192314.268.5c9525cccd".into();
+        report.scenario.text = "seed = 0\n[measure]\nrepetitions = 5\n".into();
         let said = source(&[&report]);
         assert!(said.starts_with("Commit 5c9525cccd; "), "{said}");
         assert!(said.ends_with("`overbook lab run scenarios/*/sample.toml`"), "{said}");
@@ -285,6 +305,14 @@ mod tests {
         let said = source(&[&report, &other]);
         let options = "--variants-of scenarios/*/rivals.toml --set linux.guests=3`";
         assert!(said.ends_with(&format!("; `overbook lab run scenarios/*/sample.toml {options}")), "{said}");
+        // What the file does not say is said.
+        report.scenario.seed = 7;
+        report.runs.retain(|run| run.repetition < 2);
+        assert!(
+            source(&[&report]).ends_with("sample.toml --seed 7 --repetitions 2`"),
+            "{}",
+            source(&[&report])
+        );
     }
 
     #[test]

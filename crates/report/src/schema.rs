@@ -156,7 +156,7 @@ pub struct Run {
     pub vms: Vec<VmResult>,
     /// Context switches of the whole host in the window.
     pub context_switches: u64,
-    /// Tasks moved between CPUs in the window, whole host.
+    /// Moves of vCPUs between CPUs in the window.
     pub migrations: u64,
     /// Counters particular to a scheduler, by name.
     pub extra: BTreeMap<String, f64>,

@@ -206,7 +206,7 @@ fn verdict(outcomes: &[Outcome], variant: &str, baseline: &str) -> String {
     for outcome in outcomes.iter().filter(|outcome| outcome.row.variant == variant) {
         let Some(ratio) = outcome.row.ratio.filter(|ratio| ratio.point.is_finite()) else { continue };
         let said = format!("{} ({:.3})", outcome.name, ratio.point);
-        match ratio.interval {
+        match ratio.range {
             Some((low, _)) if low > 1.0 => more.push(said),
             Some((_, high)) if high < 1.0 => less.push(said),
             Some(_) => same.push(said),
@@ -217,9 +217,9 @@ fn verdict(outcomes: &[Outcome], variant: &str, baseline: &str) -> String {
         (!names.is_empty()).then(|| format!("{what} in {}", names.join(", ")))
     };
     let parts = [
-        part("more work", more),
-        part("less work", less),
-        part("no difference that chance could not make", same),
+        part("more work each time", more),
+        part("less work each time", less),
+        part("now more and now less", same),
         part("too few repetitions to tell", unclear),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
@@ -233,7 +233,7 @@ fn counters_of(run: &Run) -> BTreeMap<String, f64> {
     let seconds = run.window_ns.max(1) as f64 / 1e9;
     let mut counters = run.extra.clone();
     counters.insert("host: context switches per s".into(), run.context_switches as f64 / seconds);
-    counters.insert("host: moves between CPUs per s".into(), run.migrations as f64 / seconds);
+    counters.insert("vCPUs: moves between CPUs per s".into(), run.migrations as f64 / seconds);
     counters
 }
 
@@ -325,7 +325,7 @@ fn row(report: &Report, variant: &str, (group, members): &Group) -> Option<Row> 
         rate,
         rate_range: range(&rates),
         spread_percent: (rates.len() > 1).then(|| stats::spread_percent(&rates)),
-        ratio: (!is_baseline && !pairs.is_empty()).then(|| stats::ratio(&pairs, report.scenario.seed)),
+        ratio: (!is_baseline && !pairs.is_empty()).then(|| stats::ratio(&pairs)),
         bound,
         of_bound: bound.map(|bound| rate / bound),
         won_back: to_win.map(|bound| (rate - base_rate) / (bound - base_rate)),
@@ -430,7 +430,7 @@ mod tests {
         assert!((rows[0].rate - 1003.0).abs() < 1e-9);
         assert!(rows[0].ratio.is_none() && rows[0].won_back.is_none());
         let ratio = rows[1].ratio.unwrap();
-        assert!((ratio.point - 1.4).abs() < 0.01 && ratio.interval.is_some());
+        assert!((ratio.point - 1.4).abs() < 0.01 && ratio.range.is_some());
         assert!(rows[1].won_back.unwrap() > 0.7);
         assert_eq!(rows[0].per_second.pause_exits, 50.0);
         let mut blind = sample();
@@ -471,11 +471,11 @@ mod tests {
     }
 
     #[test]
-    fn few_repetitions_have_no_interval_and_one_has_no_spread() {
+    fn few_repetitions_have_no_range_and_one_has_no_spread() {
         let mut report = sample();
         report.runs.retain(|run| run.repetition == 0);
         let row = rows(&report).pop().unwrap();
-        assert!(row.spread_percent.is_none() && row.ratio.unwrap().interval.is_none());
+        assert!(row.spread_percent.is_none() && row.ratio.unwrap().range.is_none());
         report.runs.remove(0);
         assert!(rows(&report)[0].ratio.is_none(), "no repetition in common");
     }
@@ -492,7 +492,8 @@ mod tests {
         let names: Vec<(&str, &str)> =
             both.iter().map(|o| (o.name.as_str(), o.row.variant.as_str())).collect();
         assert_eq!(names, [("good", "eevdf"), ("good", "ours"), ("bad", "eevdf"), ("bad", "ours")]);
-        let expected = "ours against eevdf: more work in good (1.400); less work in bad (0.700)";
+        let expected =
+            "ours against eevdf: more work each time in good (1.400); less work each time in bad (0.700)";
         assert_eq!(headline(&both), [expected]);
         good.runs.retain(|run| run.repetition == 0);
         let one = headline(&outcomes(&[&good])).pop().unwrap();

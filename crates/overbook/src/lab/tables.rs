@@ -113,7 +113,7 @@ mod tests {
         let (fresh, tables) = renewed(text, &folder).unwrap();
         assert_eq!(tables, 1);
         assert!(fresh.starts_with("before\n<!-- table work: report.json -->\n| scenario |"), "{fresh}");
-        assert!(fresh.ends_with(".toml`\n<!-- end of table -->\nafter\n"), "{fresh}");
+        assert!(fresh.ends_with(".toml --repetitions 1`\n<!-- end of table -->\nafter\n"), "{fresh}");
         assert_eq!(renewed(&fresh, &folder).unwrap().0, fresh, "the second time nothing changes");
     }
 
