@@ -106,7 +106,8 @@ static void outside(struct ob_vcpu *me)
  * wakes up is a wait. */
 static void halt(struct ob_vcpu *me)
 {
-	ob_u64 ns = varied(me, params->halt_ns), start = rdtsc(), slept;
+	/* A count of 0 would stop the timer, and nobody else wakes this vCPU. */
+	ob_u64 ns = varied(me, params->halt_ns) + 1, start = rdtsc(), slept;
 	ob_u64 wanted = ns * params->tsc_khz / 1000000;
 
 	irq_disable();

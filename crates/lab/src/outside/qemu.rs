@@ -108,8 +108,11 @@ impl Boot<'_> {
         qemu.arg("-smp")
             .arg(format!("cpus={},sockets={},cores={cores},threads={}", host.cpus, host.llcs, host.smt));
         if host.nodes > 1 {
-            let (cpus, memory) = (host.cpus / host.nodes, host.memory_mb() / host.nodes);
+            let cpus = host.cpus / host.nodes;
             for node in 0..host.nodes {
+                // Together they are what the machine has, to the last MB: QEMU insists.
+                let memory =
+                    host.memory_mb() / host.nodes + if node == 0 { host.memory_mb() % host.nodes } else { 0 };
                 qemu.arg("-object").arg(format!("memory-backend-ram,id=node{node},size={memory}M"));
                 let mut numa = format!("node,nodeid={node},memdev=node{node}");
                 let first = node * cpus;
@@ -341,6 +344,9 @@ mod tests {
         assert!(!text.contains("setcpuid"), "{text}");
         let old = line(&host, Accel::Icount, false);
         assert!(!old.contains("turn=") && old.contains("setcpuid=pausefilter"), "{old}");
+        let odd = Host { cpus: 6, llcs: 3, nodes: 3, ..Host::default() };
+        let text = line(&odd, Accel::Icount, true);
+        assert!(text.contains("id=node0,size=342M") && text.contains("id=node2,size=341M"), "{text}");
         let kvm = line(&host, Accel::Kvm, false);
         assert!(!kvm.contains("icount") && !kvm.contains("setcpuid"), "{kvm}");
     }

@@ -159,6 +159,14 @@ impl Scenario {
         only("targets", vm.targets.is_some(), &[Pattern::Shootdown])?;
         only("storms", vm.storms.is_some(), &[Pattern::Hostile])?;
         only("halts", vm.halts.is_some(), &[Pattern::Compute])?;
+        let plain = [Pattern::Barrier, Pattern::Compute, Pattern::Hostile];
+        if vm.critical_us.is_some() && plain.contains(&vm.pattern) {
+            only("critical_us", true, &[])?;
+        }
+        if vm.jitter_percent.is_some() && vm.pattern == Pattern::Compute && vm.halts.is_none() {
+            let what = "`jitter_percent` means nothing to pattern compute unless it `halts`".into();
+            return mistake(&["jitter_percent"], what);
+        }
         // Where hosts are stretched, so are halts, and a guest's timer goes no further.
         let longest = if self.tunnel.is_some() { 1e6 } else { 1e6 / self.host.dilation.max(1.0) };
         range(&["halt_us"], vm.halt_us.unwrap_or(1.0), 1.0, longest)?;
@@ -448,6 +456,14 @@ mod tests {
                 "x.toml:4: there are two VMs called \"a2\"",
             ),
             (format!("{GOOD}storms = [\"ipi\"]\n"), "x.toml:8: `storms` means nothing to pattern lock"),
+            (
+                GOOD.replace("\"lock\"", "\"barrier\"") + "critical_us = 50\n",
+                "x.toml:8: `critical_us` means nothing to pattern barrier",
+            ),
+            (
+                GOOD.replace("\"lock\"", "\"compute\"") + "jitter_percent = 50\n",
+                "x.toml:8: `jitter_percent` means nothing to pattern compute unless",
+            ),
             (
                 format!("{LINUX}\n[layout]\nplacement = \"pinned\"\n"),
                 "x.toml:10: only micro-guests, [[vm]], are placed",

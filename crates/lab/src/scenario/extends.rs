@@ -3,7 +3,7 @@
 
 use anyhow::{Context, Result, bail};
 use std::path::Path;
-use toml_edit::{DocumentMut, Item, TableLike};
+use toml_edit::{DocumentMut, TableLike};
 
 /// The key, at the top of a scenario.
 pub const KEY: &str = "extends";
@@ -47,14 +47,16 @@ pub fn whole(text: &str, path: &Path) -> Result<Option<String>> {
 fn join(below: &mut dyn TableLike, above: &dyn TableLike) -> Result<()> {
     for (key, item) in above.iter() {
         match below.get_mut(key) {
-            Some(Item::Table(table)) => {
-                let item = item.as_table_like();
-                join(
-                    table,
-                    item.with_context(|| format!("{key} is a table in what this scenario extends"))?,
-                )?;
-            }
-            Some(there) => *there = item.clone(),
+            Some(there) => match there.as_table_like_mut() {
+                Some(table) => {
+                    let item = item.as_table_like();
+                    join(
+                        table,
+                        item.with_context(|| format!("{key} is a table in what this scenario extends"))?,
+                    )?;
+                }
+                None => *there = item.clone(),
+            },
             None => drop(below.insert(key, item.clone())),
         }
     }
@@ -83,6 +85,10 @@ mod tests {
         let scenario = read(&[("a.toml", above), ("b.toml", BELOW)]).unwrap();
         assert_eq!((scenario.title.as_str(), scenario.host.cpus, scenario.host.dilation), ("u", 8, 2.0));
         assert_eq!((scenario.measure.repetitions, scenario.vms[0].count), (7, 2));
+        let inline =
+            BELOW.replace("[host]\ncpus = 4\ndilation = 2.0\n", "host = { cpus = 4, dilation = 2.0 }\n");
+        let scenario = read(&[("a.toml", above), ("b.toml", &inline)]).unwrap();
+        assert_eq!((scenario.host.cpus, scenario.host.dilation), (8, 2.0));
         let vm = "extends = \"a.toml\"\n[[vm]]\nvcpus = 2\npattern = \"ipi\"\n";
         let scenario = read(&[("c.toml", vm), ("a.toml", above), ("b.toml", BELOW)]).unwrap();
         assert_eq!((scenario.vms.len(), scenario.vms[0].vcpus, scenario.host.cpus), (1, 2, 8));
