@@ -154,12 +154,23 @@ impl Load {
         }
     }
 
-    /// What tables call it: the pattern, and its times where vCPUs halt, as these make it another load.
+    /// What tables call it: the pattern, and what makes it another load than [`Load::new`] has.
     pub fn label(&self) -> String {
-        match self.halt_us {
-            0.0 => self.pattern.name().into(),
-            halt_us => format!("{} ({} µs, then halts for {halt_us})", self.pattern.name(), self.outside_us),
+        let (usual, name) = (Load::new(self.pattern), self.pattern.name());
+        if self.halt_us > 0.0 {
+            return format!("{name} ({} µs, then halts for {})", self.outside_us, self.halt_us);
         }
+        let other = [
+            (self.lock != usual.lock).then(|| "ticket".into()),
+            (self.critical_us != usual.critical_us).then(|| format!("critical {} µs", self.critical_us)),
+            (self.outside_us != usual.outside_us).then(|| format!("outside {} µs", self.outside_us)),
+            (self.targets != usual.targets).then(|| format!("targets {}", self.targets)),
+            (self.storms != usual.storms).then(|| format!("storms {:?}", self.storms).to_lowercase()),
+            (self.jitter_percent != usual.jitter_percent)
+                .then(|| format!("jitter {} %", self.jitter_percent)),
+        ];
+        let other: Vec<String> = other.into_iter().flatten().collect();
+        if other.is_empty() { name.into() } else { format!("{name} ({})", other.join(", ")) }
     }
 
     /// The guest's parameter block for `vcpus` vCPUs on a machine whose CPU takes `ns_per_turn` for one turn
@@ -201,5 +212,22 @@ impl Load {
             tsc_khz: 0,
             reserved: 0,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loads_that_differ_have_other_labels() {
+        let usual = Load::new(Pattern::Lock);
+        assert_eq!(usual.label(), "lock");
+        let ticket = Load { lock: LockKind::Ticket, critical_us: 50.0, ..usual };
+        assert_eq!(ticket.label(), "lock (ticket, critical 50 µs)");
+        let halts = Load { halt_us: 1000.0, ..Load::new(Pattern::Compute) };
+        assert_eq!(halts.label(), "compute (100 µs, then halts for 1000)");
+        let storms = Load { storms: vec![Storm::Ipi], ..Load::new(Pattern::Hostile) };
+        assert_eq!(storms.label(), "hostile (storms [ipi])");
     }
 }
