@@ -131,11 +131,6 @@ fn bound_to(group: &Path, cpus: &Cpus) -> Option<i32> {
     })
 }
 
-/// The online CPUs, to see whether some come or go.
-fn online() -> String {
-    topology::online().unwrap_or_default()
-}
-
 fn same(one: &str, other: &str) -> bool {
     one.trim() == other.trim()
         || matches!((cpulist::parse(one), cpulist::parse(other)), (Ok(a), Ok(b)) if a == b)
@@ -185,7 +180,6 @@ pub struct Cpusets {
     /// Cgroups that keep their CPUs, and were named in the log.
     refused: BTreeSet<String>,
     kthreads: KernelThreads,
-    online: String,
 }
 
 impl Cpusets {
@@ -224,7 +218,6 @@ impl Cpusets {
             due: BTreeMap::new(),
             refused: BTreeSet::new(),
             kthreads: KernelThreads::new(proc),
-            online: online(),
         })
     }
 
@@ -337,8 +330,9 @@ impl Enforcer for Cpusets {
         false
     }
 
-    fn is_outdated(&self) -> bool {
-        online() != self.online
+    fn is_outdated(&self, online: &Cpus) -> bool {
+        let now = topology::online().and_then(|list| cpulist::parse(&list));
+        now.is_ok_and(|now| now != *online)
     }
 
     fn set_slice(&mut self, _: u64) -> Result<()> {
@@ -526,6 +520,18 @@ mod tests {
         let processes = format!("1\n2\n{}\n77\n", std::process::id());
         fs::write(dir.path().join("cgroup.procs"), processes).unwrap();
         assert_eq!(in_root(dir.path(), dir.path()), 1);
+    }
+
+    /// Also while it is set up, which takes a while.
+    #[test]
+    fn cpus_that_come_after_the_machine_was_read_are_noticed() {
+        let online = cpulist::parse(&topology::online().unwrap()).unwrap();
+        let cpusets = Cpusets::new(tree(&[]).path(), Path::new("")).unwrap();
+        assert!(!cpusets.is_outdated(&online));
+        let without_last = online.iter().copied().take(online.len() - 1).collect();
+        assert!(cpusets.is_outdated(&without_last));
+        let with_another = online.iter().copied().chain([5000]).collect();
+        assert!(cpusets.is_outdated(&with_another));
     }
 
     #[test]

@@ -71,8 +71,8 @@ pub trait Enforcer {
     /// Whether the kernel has ended it.
     fn ended(&self) -> bool;
 
-    /// Whether CPUs have come or gone, which no longer fits what it has set up.
-    fn is_outdated(&self) -> bool;
+    /// Whether CPUs have come or gone: what it has set up, or a choice among these CPUs, no longer fits.
+    fn is_outdated(&self, online: &Cpus) -> bool;
 
     /// Changes the length of a slice, µs, if it has slices.
     ///

@@ -52,7 +52,7 @@ impl Guest {
         let mut monitor = Monitor::new(options.settings.rules(), machine);
         monitor.choose(&options.settings.preferred)?;
         Ok(Guest {
-            interrupts: Interrupts::new(options, monitor.machine().online()),
+            interrupts: Interrupts::new(options, &monitor.machine().online()),
             settings: options.settings.clone(),
             monitor,
             source: Source::new(options.steal_from.clone()),
@@ -102,6 +102,11 @@ impl Guest {
             enforcer.prefer(&choice)?;
         }
         enforcer.period(&choice)
+    }
+
+    /// CPUs that the governor takes for online.
+    pub(crate) fn online(&self) -> Cpus {
+        self.monitor.machine().online()
     }
 
     /// Length of a period.
@@ -191,7 +196,7 @@ impl Guest {
     fn interrupts_follow(&mut self, enforcer: &dyn Enforcer) -> Result<()> {
         let (online, preferred) = (self.monitor.machine().online(), self.monitor.preferred());
         self.interrupts.look(&online);
-        if !self.interrupts.survey(&preferred, &self.monitor.machine().isolated) {
+        if !self.interrupts.survey(&preferred, &online, &self.monitor.machine().isolated) {
             return Ok(());
         }
         self.tell_keeper(enforcer)?;

@@ -7,6 +7,7 @@
 //! answers is believed only if it is root's process.
 
 use anyhow::{Context, Result, bail};
+use nix::errno::Errno;
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials, connect,
     getsockopt, recv, sendmsg, setsockopt, socket, sockopt,
@@ -14,6 +15,7 @@ use nix::sys::socket::{
 use nix::sys::time::TimeVal;
 use nix::unistd::geteuid;
 use overbook_cli::cpulist::{self, Cpus};
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::IoSlice;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -30,7 +32,7 @@ const LONGEST: usize = 1 << 20;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// A running irqbalance.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Irqbalance {
     /// Path of its socket, or its name with `@` in front if it is an abstract one.
     pub socket: String,
@@ -63,7 +65,7 @@ impl Irqbalance {
         }
     }
 
-    /// The irqbalance behind a socket.
+    /// The irqbalance behind a socket, with what it had banned at its last scan.
     ///
     /// # Errors
     /// Nobody answers there, or nobody who is root.
@@ -78,8 +80,12 @@ impl Irqbalance {
     /// # Errors
     /// It does not listen any more.
     pub fn ban(&self, cpus: &Cpus) -> Result<()> {
-        let all: Cpus = cpus.union(&self.banned).copied().collect();
-        self.set(&all)
+        self.set(&self.with(cpus))
+    }
+
+    /// These CPUs, and those it had banned before.
+    pub(crate) fn with(&self, cpus: &Cpus) -> Cpus {
+        cpus.union(&self.banned).copied().collect()
     }
 
     /// Puts back what it had before.
@@ -95,6 +101,11 @@ impl Irqbalance {
         let list = if cpus.is_empty() { "NULL".into() } else { cpulist::format(cpus) };
         exchange(&self.socket, &format!("settings cpus {list}"), false).map(drop)
     }
+}
+
+/// Whether a message did not arrive because nobody listens, not even slowly.
+pub(crate) fn is_unattended(why: &anyhow::Error) -> bool {
+    matches!(why.downcast_ref(), Some(Errno::ECONNREFUSED | Errno::ENOENT))
 }
 
 /// Abstract sockets that are named as irqbalance's are.
@@ -208,20 +219,26 @@ pub(crate) mod tests {
     pub(crate) fn stand_in(path: PathBuf, banned: &'static str, messages: usize) -> JoinHandle<Vec<String>> {
         let listener = UnixListener::bind(&path).unwrap();
         std::thread::spawn(move || {
-            let one = |_| {
-                let (mut stream, _) = listener.accept().unwrap();
-                let mut buffer = [0; 512];
-                let n = stream.read(&mut buffer).unwrap();
-                let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
-                if text == "setup" {
-                    write!(stream, "SLEEP 10 BANNED {banned}").unwrap();
-                }
-                text
-            };
-            let told = (0..messages).map(one).collect();
+            let told = serve(&listener, banned, messages);
             fs::remove_file(path).unwrap();
             told
         })
+    }
+
+    /// The same at a socket that stays. It does not wait for ever for messages that do not come.
+    pub(crate) fn serve(listener: &UnixListener, banned: &str, messages: usize) -> Vec<String> {
+        setsockopt(listener, sockopt::ReceiveTimeout, &TimeVal::new(20, 0)).unwrap();
+        let one = |_| {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut buffer = [0; 512];
+            let n = stream.read(&mut buffer).unwrap();
+            let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
+            if text == "setup" {
+                write!(stream, "SLEEP 10 BANNED {banned}").unwrap();
+            }
+            text
+        };
+        (0..messages).map(one).collect()
     }
 
     #[test]

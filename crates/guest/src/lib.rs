@@ -10,13 +10,14 @@
 //! * [`kthreads`]: kernel threads, which are in no cpuset.
 //! * [`settings`]: what changes while it runs.
 //! * [`native`]: the kernel's own governor, beside which ours does not run.
-//! * `interrupts.rs`: interrupts follow, by [`irqbalance`], or by [`steer`].
+//! * `interrupts.rs`: interrupts follow, by [`irqbalance`], or by [`steer`]; `bans.rs` knows what irqbalance had before.
 //! * [`realtime`]: tasks that cannot be moved.
 //! * [`keeper`]: puts back what was changed outside the scheduler, however the program ends.
 
 // These panic where nobody reads, or the disk is full: see overbook_cli::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+mod bans;
 mod berth;
 pub mod cpusets;
 pub mod enforce;

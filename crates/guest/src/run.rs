@@ -79,7 +79,7 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
     }
     let alone = !options.replace && !options.dry_run;
     let mut lock = alone.then(|| Lock::take(Duration::ZERO)).transpose()?;
-    let mut first = None;
+    let mut first: Option<Guest> = None;
     let mut backoff = Backoff::default();
     loop {
         // Every load needs an object of its own.
@@ -99,7 +99,11 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
             }
         }
         let guest = match &mut first {
-            Some(guest) => guest,
+            Some(guest) => {
+                // Only now: a CPU that comes while the enforcer is made belongs to the machine.
+                guest.machine_changed()?;
+                guest
+            }
             // Only now: what another has told irqbalance is not how it was configured.
             none => {
                 keeper::clean_up()?;
@@ -122,7 +126,6 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
             drop((first.take(), lock.take()));
             return Err(anew::begin());
         }
-        guest.machine_changed()?;
     }
 }
 

@@ -6,6 +6,7 @@ use crate::cpusets::Changed;
 use crate::enforce::{Choice, Enforcer};
 use crate::native;
 use anyhow::{Result, bail};
+use overbook_cli::cpulist::Cpus;
 use overbook_scheduler::stats::HostStats;
 use overbook_scheduler::urgent::Urgent;
 use overbook_scheduler::{Scheduler, Tunables, ending, preflight};
@@ -77,8 +78,9 @@ impl Enforcer for StandBy<'_, '_> {
         self.attached && self.scheduler.ended()
     }
 
-    /// The kernel says so by unloading the scheduler only if it has the tasks.
-    fn is_outdated(&self) -> bool {
+    /// The kernel says so by unloading the scheduler only if it has the tasks. The choice is among CPUs that were read after
+    /// it was loaded.
+    fn is_outdated(&self, _: &Cpus) -> bool {
         !self.attached && self.scheduler.is_of_other_cpus()
     }
 

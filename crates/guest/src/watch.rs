@@ -136,7 +136,7 @@ impl Session for Watch<'_> {
         let period = self.period();
         // A short period says little, so those that were missed are not made up for.
         self.due = (self.due + period).max(now + period / 2);
-        self.outdated = self.enforcer.is_outdated();
+        self.outdated = self.enforcer.is_outdated(&self.guest.online());
         if self.outdated {
             return Ok(());
         }

@@ -174,6 +174,7 @@ pub fn files(page: &str) -> Vec<File> {
             ("/etc/default/overbook-guest", "Options of overbook-guest.service."),
             ("/run/overbook/preferred", "The preferred CPUs (0-3,8) while overbook guest runs."),
             ("/run/overbook/undo.json", "What is to be put back if all of it is killed."),
+            ("/run/overbook/irqbalance.json", "What irqbalance had banned before, while that one runs."),
             STATE,
             DASHBOARD,
         ],
