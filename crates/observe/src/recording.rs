@@ -37,6 +37,10 @@ pub struct Recorder {
     step: Duration,
 }
 
+/// A recording, and what is made of it.
+type Old = BufReader<File>;
+type New<'a> = BufWriter<&'a File>;
+
 /// What thinning needs to know of a line.
 #[derive(Deserialize)]
 struct Moment {
@@ -150,10 +154,7 @@ impl Recorder {
     }
 
     /// Replaces the file by what `write` makes of it.
-    fn rewrite(
-        &mut self,
-        write: &dyn Fn(&mut BufReader<File>, &mut BufWriter<&File>) -> Result<()>,
-    ) -> Result<()> {
+    fn rewrite(&mut self, write: &dyn Fn(&mut Old, &mut New) -> Result<()>) -> Result<()> {
         // Whoever is killed here leaves a file behind that the next one writes over.
         let mut name = self.path.clone().into_os_string();
         name.push(".part");
@@ -179,14 +180,14 @@ impl Recorder {
 }
 
 /// The next line, and its moment; nothing behind the last whole snapshot.
-fn next_line(from: &mut BufReader<File>) -> Result<Option<(u64, Vec<u8>)>> {
+fn next_line(from: &mut Old) -> Result<Option<(u64, Vec<u8>)>> {
     let mut line = Vec::new();
     from.take(LONGEST_LINE).read_until(b'\n', &mut line)?;
     Ok(moment(&line).map(|at| (at, line)))
 }
 
 /// Leaves out snapshots that are nearer to the one before than `least`, ns. The first and the last of each recording stay.
-fn thin(from: &mut BufReader<File>, to: &mut BufWriter<&File>, least: u64) -> Result<()> {
+fn thin(from: &mut Old, to: &mut New, least: u64) -> Result<()> {
     let (mut kept, mut before): (Option<u64>, Option<(u64, Vec<u8>)>) = (None, None);
     loop {
         let line = next_line(from)?;
@@ -207,7 +208,7 @@ fn thin(from: &mut BufReader<File>, to: &mut BufWriter<&File>, least: u64) -> Re
 }
 
 /// Leaves out the oldest recordings, until no more than `most` bytes are left; the last stays whole.
-fn leave_oldest(from: &mut BufReader<File>, to: &mut BufWriter<&File>, most: u64) -> Result<()> {
+fn leave_oldest(from: &mut Old, to: &mut New, most: u64) -> Result<()> {
     let (mut starts, mut end, mut before) = (Vec::new(), 0, None);
     while let Some((at, line)) = next_line(from)? {
         if before.is_none_or(|before| at < before) {
