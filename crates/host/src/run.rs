@@ -60,9 +60,9 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             writeln!(Stdout, "the kernel accepts the scheduler; seen of guests' interrupts: {sees}")?;
             return Ok(());
         }
-        // The kernel takes seconds to verify it; until here nothing has changed.
+        // The kernel takes seconds to verify it, and one that is to be replaced still schedules.
         if stop() {
-            note("told to end before the scheduler was in force: nothing has changed");
+            note("told to end while the scheduler was being loaded");
             return Ok(());
         }
         if std::mem::take(&mut replace) && preflight::loaded().is_some() {

@@ -14,7 +14,7 @@ mod tunnel;
 use check::{Key, offset_of};
 pub use guest::{GuestLoad, GuestSpec, HostShare};
 pub use linux::{LinuxSpec, Paravirtual, Vcpus};
-use overbook_report::schema::VariantInfo;
+use overbook_report::schema::{USUAL_REPETITIONS, VariantInfo};
 use overbook_vmm::{Load, LockKind, Pattern, Storm};
 use serde::{Deserialize, Serialize};
 pub use source::{Setting, Source};
@@ -290,7 +290,7 @@ impl Host {
 
 impl Default for Measure {
     fn default() -> Measure {
-        Measure { seconds: 1.0, settle_seconds: 0.2, repetitions: 5, bound: true }
+        Measure { seconds: 1.0, settle_seconds: 0.2, repetitions: USUAL_REPETITIONS as u32, bound: true }
     }
 }
 

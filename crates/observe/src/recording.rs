@@ -139,15 +139,19 @@ impl Recorder {
         Ok(())
     }
 
-    /// Leaves out every other snapshot; where recordings are too many for that to help, the oldest.
+    /// Leaves out every other snapshot, and again, until the rest fits; where recordings are too many for that, the oldest of
+    /// them.
     fn shrink(&mut self) -> Result<()> {
-        let step = self.step * 2;
-        // A little less than the step: no clock is that exact.
-        let least = step.as_nanos() as u64 * 3 / 4;
-        self.rewrite(&|from, to| thin(from, to, least))?;
-        if self.bytes <= self.limit {
-            self.step = step;
-            return Ok(());
+        let (mut step, mut before) = (self.step, u64::MAX);
+        while self.bytes < before {
+            (step, before) = (step * 2, self.bytes);
+            // A little less than the step: no clock is that exact.
+            let least = step.as_nanos() as u64 * 3 / 4;
+            self.rewrite(&|from, to| thin(from, to, least))?;
+            if self.bytes <= self.limit {
+                self.step = step;
+                return Ok(());
+            }
         }
         let most = self.limit * 3 / 4;
         self.rewrite(&|from, to| leave_oldest(from, to, most))
@@ -360,6 +364,22 @@ mod tests {
         }
         let times = times(&path);
         assert!(times.iter().filter(|at| **at == 0).count() > 3 && times[0] == 0, "{times:?}");
+    }
+
+    #[test]
+    fn a_recording_that_may_be_less_than_it_is_becomes_coarser() {
+        let (_dir, path) = place();
+        let mut recorder = Recorder::open(&path, 1 << 20).unwrap();
+        (0..400).for_each(|n| recorder.add(&at(f64::from(n))).unwrap());
+        drop(recorder);
+        let mut recorder = Recorder::open(&path, 4000).unwrap();
+        for n in 0..100 {
+            recorder.add(&at(f64::from(n))).unwrap();
+            assert!(fs::metadata(&path).unwrap().len() <= 4000, "at {n}");
+        }
+        let times = times(&path);
+        assert!(times.contains(&399) && times.iter().filter(|at| **at == 0).count() == 2, "{times:?}");
+        assert!(recorder.step().as_secs() >= 8, "{:?}", recorder.step());
     }
 
     #[test]

@@ -95,6 +95,13 @@ impl Document {
         Ok(serde_json::to_string_pretty(&value)? + "\n")
     }
 
+    /// Says why figures under `overbook host` are missing, or some of them.
+    fn miss_ours(&mut self, why: &anyhow::Error) {
+        let some = self.pieces.iter().any(|piece| piece.scheduler == "overbook");
+        let what = if some { "some figures under `overbook host`" } else { "figures under `overbook host`" };
+        self.miss(what, &format!("{why:#}"));
+    }
+
     /// Says what is missing and why: all of it to who runs this, and only its first words to the file.
     fn miss(&mut self, what: &str, why: &str) {
         let text = format!("{what}: {}", brief(why));
@@ -164,7 +171,7 @@ impl Evidence {
         let mut may_load = match self.may_load() {
             Ok(()) => true,
             Err(why) => {
-                document.miss("figures under `overbook host`", &format!("{why:#}"));
+                document.miss_ours(&why);
                 false
             }
         };
@@ -198,7 +205,7 @@ impl Evidence {
             }
             let who = if may_load { who } else { Who::AsItIs };
             if let Err(why) = switch.to(who, stop) {
-                document.miss("figures under `overbook host`", &format!("{why:#}"));
+                document.miss_ours(&why);
                 may_load = false;
             }
             let mut piece = Piece { scheduler: scheduler(), ..Piece::default() };
@@ -240,7 +247,7 @@ impl Evidence {
             }
         }
         if let Err(why) = switch.to(Who::AsItIs, stop) {
-            document.miss("figures under `overbook host`", &format!("{why:#}"));
+            document.miss_ours(&why);
         }
         if has_vms {
             match Far::of(&recorded, 5.0) {

@@ -28,7 +28,7 @@ pub struct Comparison {
     pub per_vm: Vec<Pair>,
     /// Why the two should not be compared; empty if they may.
     pub warnings: Vec<String>,
-    /// What one has and the other has not, as it failed or measured less; part of the warnings.
+    /// What failed, or was measured in one of them only; part of the warnings.
     pub gaps: Vec<String>,
 }
 
@@ -63,9 +63,9 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
 fn failed<'a>(report: &'a Report, which: &'a str) -> impl Iterator<Item = String> + 'a {
     report.variants.iter().filter_map(move |variant| {
         let runs = || report.runs.iter().filter(|run| run.variant == variant.name);
-        let failed = runs().filter(|run| run.error.is_some()).count();
-        (failed > 0)
-            .then(|| format!("{failed} of {} runs of {} failed in the {which}", runs().count(), variant.name))
+        let (all, failed) = (runs().count(), runs().filter(|run| run.error.is_some()).count());
+        (failed > 0 && failed < all)
+            .then(|| format!("{failed} of {all} runs of {} failed in the {which} report", variant.name))
     })
 }
 
@@ -176,7 +176,7 @@ mod tests {
         let mut b = a.clone();
         let run = b.runs.iter_mut().find(|run| run.variant == "ours").unwrap();
         run.error = Some("thrown out".into());
-        assert_eq!(compare(&a, &b).gaps, ["1 of 5 runs of ours failed in the second"]);
+        assert_eq!(compare(&a, &b).gaps, ["1 of 5 runs of ours failed in the second report"]);
     }
 
     #[test]

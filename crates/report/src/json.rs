@@ -5,7 +5,7 @@ use crate::schema::{Report, SCHEMA};
 use anyhow::{Context, Result, bail};
 use std::fs::{Metadata, Permissions};
 use std::io::{ErrorKind, Read, Write};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 /// Writes text whole or not at all; what is no file, as `/dev/stdout` or a pipe, is written to and not replaced. A new file
@@ -21,6 +21,10 @@ pub fn write_atomically(path: &Path, text: &str) -> Result<()> {
         }
         let mut file = temporary(&dir)?;
         file.write_all(text.as_bytes())?;
+        if let Some(there) = &there {
+            // Only root may give files away; who else writes another's file keeps it.
+            let _ = fchown(file.as_file(), Some(there.uid()), Some(there.gid()));
+        }
         let mode = there.map_or(Permissions::from_mode(0o644), |there| there.permissions());
         file.as_file().set_permissions(mode)?;
         file.as_file().sync_all()?;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Reports of the lab: the schema, what the figures mean together, and how they are shown.
 //!
-//! * [`schema`]: the JSON form of a run. * [`stats`]: medians, spread, bootstrap. * [`summary`]: rows for all
+//! * [`schema`]: the JSON form of a run. * [`stats`]: medians, spread, ranges. * [`summary`]: rows for all
 //!   renderings. * [`loads`]: several scenarios side by side. * [`table`], [`html`], [`markdown`]: the renderings. * [`columns`], [`mod@format`], [`plot`]: what they
 //!   are made of.
 //! * [`compare`]: two reports. * [`json`]: files.

@@ -21,7 +21,7 @@ pub struct Load {
     pub ours: Option<Row>,
     /// Whoever of the others did most.
     pub best: Option<Row>,
-    /// The others that did not end well.
+    /// Those that did not end well.
     pub failed: Vec<String>,
 }
 
@@ -51,10 +51,11 @@ fn of_report(report: &Report) -> Vec<Load> {
             } else {
                 format!("{}: {}", report.scenario.label(), baseline.group)
             },
-            ours: ours.and_then(of),
+            ours: ours.filter(|name| !has_failed(name)).and_then(of),
             best: found.max_by(|a, b| rate(a).total_cmp(&rate(b))),
-            failed: others
+            failed: ours
                 .iter()
+                .chain(&others)
                 .filter(|v| has_failed(v) || of(v).is_none())
                 .map(ToString::to_string)
                 .collect(),
@@ -154,6 +155,10 @@ mod tests {
         let load = loads(&[&report]).remove(0);
         assert_ne!(load.best.map(|row| row.variant).as_deref(), Some("scx_fast"));
         assert!(load.failed.contains(&"scx_fast".into()), "{:?}", load.failed);
+        let run = report.runs.iter_mut().find(|run| run.variant == "ours").unwrap();
+        run.error = Some("thrown out".into());
+        let load = loads(&[&report]).remove(0);
+        assert!(load.ours.is_none() && load.failed.contains(&"ours".into()), "{:?}", load.failed);
     }
 
     #[test]

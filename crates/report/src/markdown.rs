@@ -3,7 +3,7 @@
 
 use crate::format::{NONE, cpus_range, fixed, percent, ratio, repetitions, three, time};
 use crate::loads;
-use crate::schema::Report;
+use crate::schema::{Report, USUAL_REPETITIONS, VARIANTS_OF};
 use crate::summary::{self, Outcome, Row};
 use std::fmt::Write;
 
@@ -68,12 +68,15 @@ fn listed(of: &[String]) -> String {
 
 /// Options of the run that are in no name: seed and repetitions, where the scenario's file has others.
 fn measured(report: &Report) -> String {
-    let file: toml_edit::DocumentMut = report.scenario.text.parse().unwrap_or_default();
+    // Behind the scenario may stand the one whose variants it took.
+    let own = report.scenario.text.split(VARIANTS_OF).next().unwrap_or_default();
+    let file: toml_edit::DocumentMut = own.parse().unwrap_or_default();
     let number = |item: Option<&toml_edit::Item>, otherwise: u64| {
         item.and_then(toml_edit::Item::as_integer).map_or(otherwise, |number| number as u64)
     };
     let seed = number(file.get("seed"), 1);
-    let repetitions = number(file.get("measure").and_then(|measure| measure.get("repetitions")), 3);
+    let repetitions =
+        number(file.get("measure").and_then(|measure| measure.get("repetitions")), USUAL_REPETITIONS);
     let done = report.runs.iter().map(|run| u64::from(run.repetition) + 1).max().unwrap_or(repetitions);
     let mut options = String::new();
     if report.scenario.seed != seed {
@@ -305,6 +308,11 @@ mod tests {
         let said = source(&[&report, &other]);
         let options = "--variants-of scenarios/*/rivals.toml --set linux.guests=3`";
         assert!(said.ends_with(&format!("; `overbook lab run scenarios/*/sample.toml {options}")), "{said}");
+        // Those of the scenario whose variants it took are not its own.
+        let own = report.scenario.text.clone();
+        report.scenario.text =
+            format!("{own}\n{VARIANTS_OF}x.toml:\n\nseed = 9\n[measure]\nrepetitions = 2\n");
+        assert!(source(&[&report]).ends_with("sample.toml`"), "{}", source(&[&report]));
         // What the file does not say is said.
         report.scenario.seed = 7;
         report.runs.retain(|run| run.repetition < 2);

@@ -55,6 +55,12 @@ pub struct ScenarioInfo {
     pub dilation: f64,
 }
 
+/// In [`ScenarioInfo::text`], before the name and the text of the scenario whose variants it took.
+pub const VARIANTS_OF: &str = "# The variants are those of ";
+
+/// Repetitions of a scenario that says nothing of them.
+pub const USUAL_REPETITIONS: u64 = 5;
+
 impl ScenarioInfo {
     /// For rows of tables: the file's name and the settings, as in `linux-2to1, load=futex`. Whose variants it took is not in
     /// it: rows name variants themselves.

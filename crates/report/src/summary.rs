@@ -202,13 +202,15 @@ pub fn headline(outcomes: &[Outcome]) -> Vec<String> {
 }
 
 fn verdict(outcomes: &[Outcome], variant: &str, baseline: &str) -> String {
-    let (mut more, mut less, mut same, mut unclear) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let (mut more, mut less, mut both, mut same, mut unclear) =
+        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
     for outcome in outcomes.iter().filter(|outcome| outcome.row.variant == variant) {
         let Some(ratio) = outcome.row.ratio.filter(|ratio| ratio.point.is_finite()) else { continue };
         let said = format!("{} ({:.3})", outcome.name, ratio.point);
         match ratio.range {
             Some((low, _)) if low > 1.0 => more.push(said),
             Some((_, high)) if high < 1.0 => less.push(said),
+            Some((low, high)) if low < 1.0 && high > 1.0 => both.push(said),
             Some(_) => same.push(said),
             None => unclear.push(said),
         }
@@ -219,7 +221,8 @@ fn verdict(outcomes: &[Outcome], variant: &str, baseline: &str) -> String {
     let parts = [
         part("more work each time", more),
         part("less work each time", less),
-        part("now more and now less", same),
+        part("now more and now less", both),
+        part("no less and no more", same),
         part("too few repetitions to tell", unclear),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();

@@ -105,10 +105,10 @@ pub fn work<S: Session>(session: &mut S, print_every: Option<f64>, stop: &dyn Fn
         session.work()?;
         if print_every.is_some_and(|seconds| printed.elapsed() >= duration(seconds)) {
             printed = Instant::now();
-            // Whoever read them has gone, maybe; that is no reason to schedule no more.
-            if let Err(why) = session.print(&mut std::io::stderr()) {
-                log::debug!("cannot print statistics: {why:#}");
-            }
+            let mut text = Vec::new();
+            session.print(&mut text)?;
+            // Whoever read them may have gone, and that is no reason to schedule no more.
+            let _ = std::io::stderr().write_all(&text);
         }
     }
     Ok(stop())

@@ -157,13 +157,13 @@ impl Load {
     /// What tables call it: the pattern, and what makes it another load than [`Load::new`] has.
     pub fn label(&self) -> String {
         let (usual, name) = (Load::new(self.pattern), self.pattern.name());
-        if self.halt_us > 0.0 {
-            return format!("{name} ({} µs, then halts for {})", self.outside_us, self.halt_us);
-        }
+        let halts = self.halt_us > 0.0;
         let other = [
+            halts.then(|| format!("{} µs, then halts for {}", self.outside_us, self.halt_us)),
             (self.lock != usual.lock).then(|| "ticket".into()),
             (self.critical_us != usual.critical_us).then(|| format!("critical {} µs", self.critical_us)),
-            (self.outside_us != usual.outside_us).then(|| format!("outside {} µs", self.outside_us)),
+            (!halts && self.outside_us != usual.outside_us)
+                .then(|| format!("outside {} µs", self.outside_us)),
             (self.targets != usual.targets).then(|| format!("targets {}", self.targets)),
             (self.storms != usual.storms).then(|| format!("storms {:?}", self.storms).to_lowercase()),
             (self.jitter_percent != usual.jitter_percent)
@@ -227,6 +227,8 @@ mod tests {
         assert_eq!(ticket.label(), "lock (ticket, critical 50 µs)");
         let halts = Load { halt_us: 1000.0, ..Load::new(Pattern::Compute) };
         assert_eq!(halts.label(), "compute (100 µs, then halts for 1000)");
+        let steady = Load { jitter_percent: 0, ..halts };
+        assert_eq!(steady.label(), "compute (100 µs, then halts for 1000, jitter 0 %)");
         let storms = Load { storms: vec![Storm::Ipi], ..Load::new(Pattern::Hostile) };
         assert_eq!(storms.label(), "hostile (storms [ipi])");
     }

@@ -159,10 +159,9 @@ impl Scenario {
         only("targets", vm.targets.is_some(), &[Pattern::Shootdown])?;
         only("storms", vm.storms.is_some(), &[Pattern::Hostile])?;
         only("halts", vm.halts.is_some(), &[Pattern::Compute])?;
-        let plain = [Pattern::Barrier, Pattern::Compute, Pattern::Hostile];
-        if vm.critical_us.is_some() && plain.contains(&vm.pattern) {
-            only("critical_us", true, &[])?;
-        }
+        let mut critical = Pattern::ALL.to_vec();
+        critical.retain(|p| ![Pattern::Barrier, Pattern::Compute, Pattern::Hostile].contains(p));
+        only("critical_us", vm.critical_us.is_some(), &critical)?;
         if vm.jitter_percent.is_some() && vm.pattern == Pattern::Compute && vm.halts.is_none() {
             let what = "`jitter_percent` means nothing to pattern compute unless it `halts`".into();
             return mistake(&["jitter_percent"], what);

@@ -4,6 +4,7 @@
 use super::check::Key;
 use super::{Scenario, check::offset_of};
 use anyhow::{Context, Result, bail};
+use overbook_report::schema::VARIANTS_OF;
 use std::path::Path;
 use std::str::FromStr;
 use toml_edit::{DocumentMut, Item, Table, TableLike, Value};
@@ -71,7 +72,7 @@ impl Source<'_> {
             scenario.validate().with_context(misfit)?;
             // Reports are handed on: they need not tell where files are on this computer.
             let name = other.file_name().unwrap_or_default().display();
-            text += &format!("\n# The variants are those of {name}:\n\n{its_text}");
+            text += &format!("\n{VARIANTS_OF}{name}:\n\n{its_text}");
         }
         Ok((scenario, text))
     }
