@@ -169,7 +169,7 @@ impl Guest {
     }
 
     fn describe(&mut self) {
-        let (online, preferred) = (self.monitor.machine().online(), self.monitor.preferred());
+        let (online, preferred) = (self.online(), self.monitor.preferred());
         let governor = self.settings.governor.name();
         self.stats.governor = match self.stats.told {
             _ if self.monitor.is_manual() => "manual".into(),
@@ -194,7 +194,7 @@ impl Guest {
 
     /// Interrupts go where tasks are; told once the CPUs have settled, as irqbalance rebuilds everything each time.
     fn interrupts_follow(&mut self, enforcer: &dyn Enforcer) -> Result<()> {
-        let (online, preferred) = (self.monitor.machine().online(), self.monitor.preferred());
+        let (online, preferred) = (self.online(), self.monitor.preferred());
         self.interrupts.look(&online);
         if !self.interrupts.survey(&preferred, &online, &self.monitor.machine().isolated) {
             return Ok(());

@@ -222,8 +222,9 @@ fn leave_oldest(from: &mut Old, to: &mut New, most: u64) -> Result<()> {
         end += line.len() as u64;
     }
     let first = starts.iter().find(|start| end - **start <= most).or(starts.last());
-    from.seek(SeekFrom::Start(first.copied().unwrap_or(0)))?;
-    std::io::copy(&mut from.take(end - first.copied().unwrap_or(0)), to)?;
+    let first = first.copied().unwrap_or_default();
+    from.seek(SeekFrom::Start(first))?;
+    std::io::copy(&mut from.take(end - first), to)?;
     Ok(())
 }
 

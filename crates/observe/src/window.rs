@@ -107,12 +107,13 @@ impl Window {
     pub fn between(before: &Snapshot, after: &Snapshot) -> Window {
         let seconds = after.at_ns.saturating_sub(before.at_ns).max(1) as f64 / 1e9;
         let none = VmCounters::default();
+        // One that did not answer before has counted since it was loaded.
+        let unanswered = before.overbook.is_none() && before.scheduler.starts_with("overbook");
+        let scheduler = after.overbook.as_ref().filter(|_| !unanswered);
         let row = |(pid, vm): (&i32, &VmCounters)| {
             let mut row = vm_row(*pid, before.vms.get(pid).unwrap_or(&none), vm, seconds);
-            // One that did not answer before has counted since it was loaded.
-            let unanswered = before.overbook.is_none() && before.scheduler.starts_with("overbook");
-            if let (Some(now), then, false) = (&after.overbook, &before.overbook, unanswered) {
-                add_scheduler(&mut row, then.as_ref(), now, seconds);
+            if let Some(now) = scheduler {
+                add_scheduler(&mut row, before.overbook.as_ref(), now, seconds);
             }
             row
         };

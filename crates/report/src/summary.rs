@@ -201,31 +201,34 @@ pub fn headline(outcomes: &[Outcome]) -> Vec<String> {
     variants.into_iter().map(|variant| verdict(outcomes, variant, baseline)).collect()
 }
 
+/// What a sentence says of scenarios, in this order.
+const VERDICTS: [&str; 5] = [
+    "more work each time",
+    "less work each time",
+    "now more and now less",
+    "no less and no more",
+    "too few repetitions to tell",
+];
+
 fn verdict(outcomes: &[Outcome], variant: &str, baseline: &str) -> String {
-    let (mut more, mut less, mut both, mut same, mut unclear) =
-        (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let mut names = VERDICTS.map(|_| Vec::new());
     for outcome in outcomes.iter().filter(|outcome| outcome.row.variant == variant) {
         let Some(ratio) = outcome.row.ratio.filter(|ratio| ratio.point.is_finite()) else { continue };
-        let said = format!("{} ({:.3})", outcome.name, ratio.point);
-        match ratio.range {
-            Some((low, _)) if low > 1.0 => more.push(said),
-            Some((_, high)) if high < 1.0 => less.push(said),
-            Some((low, high)) if low < 1.0 && high > 1.0 => both.push(said),
-            Some(_) => same.push(said),
-            None => unclear.push(said),
-        }
+        let nth = match ratio.range {
+            Some((low, _)) if low > 1.0 => 0,
+            Some((_, high)) if high < 1.0 => 1,
+            Some((low, high)) if low < 1.0 && high > 1.0 => 2,
+            Some(_) => 3,
+            None => 4,
+        };
+        names[nth].push(format!("{} ({:.3})", outcome.name, ratio.point));
     }
-    let part = |what: &str, names: Vec<String>| {
-        (!names.is_empty()).then(|| format!("{what} in {}", names.join(", ")))
-    };
-    let parts = [
-        part("more work each time", more),
-        part("less work each time", less),
-        part("now more and now less", both),
-        part("no less and no more", same),
-        part("too few repetitions to tell", unclear),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let parts: Vec<String> = VERDICTS
+        .iter()
+        .zip(names)
+        .filter(|(_, names)| !names.is_empty())
+        .map(|(what, names)| format!("{what} in {}", names.join(", ")))
+        .collect();
     match parts.is_empty() {
         true => format!("{variant} against {baseline}: nothing to compare"),
         false => format!("{variant} against {baseline}: {}", parts.join("; ")),

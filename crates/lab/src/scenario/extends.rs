@@ -46,19 +46,16 @@ pub fn whole(text: &str, path: &Path) -> Result<Option<String>> {
 /// Puts a table on top of another.
 fn join(below: &mut dyn TableLike, above: &dyn TableLike) -> Result<()> {
     for (key, item) in above.iter() {
-        match below.get_mut(key) {
-            Some(there) => match there.as_table_like_mut() {
-                Some(table) => {
-                    let item = item.as_table_like();
-                    join(
-                        table,
-                        item.with_context(|| format!("{key} is a table in what this scenario extends"))?,
-                    )?;
-                }
-                None => *there = item.clone(),
-            },
-            None => drop(below.insert(key, item.clone())),
-        }
+        let Some(there) = below.get_mut(key) else {
+            below.insert(key, item.clone());
+            continue;
+        };
+        let Some(table) = there.as_table_like_mut() else {
+            *there = item.clone();
+            continue;
+        };
+        let item = item.as_table_like();
+        join(table, item.with_context(|| format!("{key} is a table in what this scenario extends"))?)?;
     }
     Ok(())
 }
