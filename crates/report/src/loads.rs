@@ -41,24 +41,20 @@ fn of_report(report: &Report) -> Vec<Load> {
     let has_failed = |name: &str| report.runs.iter().any(|run| run.variant == name && run.error.is_some());
     let load = |baseline: &&Row| {
         let of = |variant: &str| {
-            rows.iter().find(|row| row.variant == variant && row.group == baseline.group).cloned()
+            let mut rows = rows.iter().filter(|row| row.variant == variant && !has_failed(variant));
+            rows.find(|row| row.group == baseline.group).cloned()
         };
         let rate = |row: &Row| if row.rate.is_finite() { row.rate } else { 0.0 };
-        let found = others.iter().filter(|name| !has_failed(name)).filter_map(|variant| of(variant));
+        let found = others.iter().filter_map(|variant| of(variant));
         Load {
             name: if alone {
                 report.scenario.label()
             } else {
                 format!("{}: {}", report.scenario.label(), baseline.group)
             },
-            ours: ours.filter(|name| !has_failed(name)).and_then(of),
+            ours: ours.and_then(of),
             best: found.max_by(|a, b| rate(a).total_cmp(&rate(b))),
-            failed: ours
-                .iter()
-                .chain(&others)
-                .filter(|v| has_failed(v) || of(v).is_none())
-                .map(ToString::to_string)
-                .collect(),
+            failed: ours.iter().chain(&others).filter(|v| of(v).is_none()).map(ToString::to_string).collect(),
             baseline: (*baseline).clone(),
         }
     };
