@@ -74,6 +74,7 @@ impl Bans {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::unix::net::UnixListener;
 
     #[test]
     fn bans_of_ours_are_told_from_the_operators() {
@@ -104,13 +105,18 @@ mod tests {
         let (file, socket) = (dir.path().join("irqbalance.json"), dir.path().join("irqbalance1.sock"));
         let irqbalance = Irqbalance { socket: socket.display().to_string(), banned: Cpus::new() };
         let bans = Bans::new(&file);
-        fs::write(&socket, "").unwrap();
-        bans.note(&irqbalance, &Cpus::from([1])).unwrap();
-        bans.forget_gone();
-        assert!(file.exists());
-        fs::remove_file(&socket).unwrap();
-        bans.forget_gone();
-        assert!(!file.exists());
+        for killed in [false, true] {
+            let listener = UnixListener::bind(&socket).unwrap();
+            bans.note(&irqbalance, &Cpus::from([1])).unwrap();
+            bans.forget_gone();
+            assert!(file.exists());
+            drop(listener);
+            if !killed {
+                fs::remove_file(&socket).unwrap();
+            }
+            bans.forget_gone();
+            assert!(!file.exists());
+        }
         // What somebody has spoilt says nothing.
         fs::write(&file, "{").unwrap();
         assert_eq!(bans.before(&irqbalance), None);

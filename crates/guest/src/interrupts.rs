@@ -268,16 +268,15 @@ mod tests {
             assert!(!follow(&mut interrupts, &[0]));
             assert_eq!((interrupts.undo().0, interrupts.who()), (before.clone(), "irqbalance"));
             drop(waits);
-            let told = threads.spawn(|| serve(&listener, "0000000c", 2));
+            let told = threads.spawn(|| serve(&listener, "0000000c", 1));
             assert!(follow(&mut interrupts, &[0]));
-            assert_eq!(told.join().unwrap(), ["", "settings cpus 1-3"]);
+            assert_eq!(told.join().unwrap(), ["settings cpus 1-3"]);
             assert_eq!(interrupts.undo().0, before);
         });
     }
 
-    /// Killed with SIGKILL, it leaves its socket behind.
-    #[test]
-    fn without_irqbalance_behind_its_socket_they_are_moved() {
+    /// Killed with SIGKILL, it leaves its socket behind; interrupts are moved then.
+    fn a_killed_one_is_seen(look_every: Duration) {
         let dir = tempfile::tempdir().unwrap();
         let listener = UnixListener::bind(dir.path().join("irqbalance1.sock")).unwrap();
         let irq = dir.path().join("irq/9");
@@ -290,10 +289,27 @@ mod tests {
             interrupts
         });
         drop(listener);
-        assert_eq!((follow(&mut interrupts, &[0, 1]), interrupts.who()), (false, "us"));
+        interrupts.look_every = look_every;
+        let affinity = || fs::read_to_string(irq.join("smp_affinity_list")).unwrap();
+        if look_every.is_zero() {
+            assert!(follow(&mut interrupts, &[0, 1, 2]), "nothing need change for it to be seen");
+            assert_eq!((interrupts.who(), affinity()), ("us", "0-2".into()));
+        } else {
+            assert_eq!((follow(&mut interrupts, &[0, 1]), interrupts.who()), (false, "us"));
+        }
         assert!(follow(&mut interrupts, &[0, 1]));
-        assert_eq!(fs::read_to_string(irq.join("smp_affinity_list")).unwrap(), "0-1");
+        assert_eq!(affinity(), "0-1");
         assert!(!dir.path().join("run/irqbalance.json").exists());
+    }
+
+    #[test]
+    fn a_killed_irqbalance_is_seen_when_it_is_looked_for() {
+        a_killed_one_is_seen(Duration::ZERO);
+    }
+
+    #[test]
+    fn a_killed_irqbalance_is_seen_when_it_is_told() {
+        a_killed_one_is_seen(LOOK_EVERY);
     }
 
     #[test]
