@@ -3,10 +3,12 @@
 //! itself; nobody does that for cpusets, kernel threads, irqbalance, interrupts and the published list. So a small process
 //! of its own waits at the end of a pipe: it is told what would have to be undone, and undoes it when the pipe closes, be
 //! it by SIGKILL. Whoever kills both (`systemctl kill`, the OOM killer of a cgroup) leaves the same in [`FILE`], and
-//! `overbook guest --clean-up`, which the service calls at its end, or the next start undo it.
+//! `overbook guest --clean-up`, which the service calls at its end, or the next start undo it. They wait for a keeper that is
+//! at it: what it puts back late, and the file that it removes, might be its successor's.
 
 use crate::cpusets::Changed;
 use crate::irqbalance::Irqbalance;
+use crate::lock::{LEAVES, Lock};
 use crate::publish::{self, Published};
 use crate::steer::Steering;
 use anyhow::{Context, Result};
@@ -22,6 +24,9 @@ pub const SUBCOMMAND: &str = "guest-keeper";
 
 /// What has to be undone, while there is something.
 pub const FILE: &str = "/run/overbook/undo.json";
+
+/// Locked by a keeper and its employer, until both have ended.
+const LOCK: &str = "/run/overbook/undo.lock";
 
 /// What has to be undone.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -62,11 +67,23 @@ impl Undo {
     }
 }
 
-/// Undoes what a killed `overbook guest` has left, if its keeper could not. Nobody else may be running.
+/// Undoes what a killed `overbook guest` has left, if its keeper could not; waits for the keeper. Nobody else may be running.
 ///
 /// # Errors
-/// What it has left cannot be read.
+/// What it has left cannot be read, or its keeper does not end.
 pub fn clean_up() -> Result<()> {
+    let _alone = alone()?;
+    undo_what_is_left()
+}
+
+/// Once nobody undoes anything.
+fn alone() -> Result<Lock> {
+    const TAKEN: &str =
+        "an earlier `overbook guest` is still being cleaned up after: wait, or end `overbook guest-keeper`";
+    Lock::of(Path::new(LOCK), LEAVES, TAKEN)
+}
+
+fn undo_what_is_left() -> Result<()> {
     let text = match fs::read_to_string(FILE) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
         other => other.with_context(|| format!("cannot read {FILE}"))?,
@@ -83,16 +100,20 @@ pub struct Keeper {
     child: Child,
     /// What it was told last.
     told: Option<Undo>,
+    _lock: Lock,
 }
 
 impl Keeper {
     /// Starts it.
     ///
     /// # Errors
-    /// No process can be started.
+    /// No process can be started, or an earlier keeper does not end.
     pub fn start() -> Result<Keeper> {
-        let child = Command::new("/proc/self/exe").arg(SUBCOMMAND).stdin(Stdio::piped()).spawn();
-        Ok(Keeper { child: child.context("cannot start the process that cleans up")?, told: None })
+        let lock = alone()?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg(SUBCOMMAND).stdin(Stdio::piped()).stdout(lock.lend()?);
+        let child = command.spawn().context("cannot start the process that cleans up")?;
+        Ok(Keeper { child, told: None, _lock: lock })
     }
 
     /// Says what has to be undone from now on, before it is done.
@@ -118,7 +139,7 @@ impl Drop for Keeper {
         drop(self.child.stdin.take());
         // If somebody has killed it, its work is ours.
         if !self.child.wait().is_ok_and(|status| status.success())
-            && let Err(why) = clean_up()
+            && let Err(why) = undo_what_is_left()
         {
             log::warn!("{why:#}");
         }

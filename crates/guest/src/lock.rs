@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! One `overbook guest` at a time, also while it loads or stands by and the kernel knows of none.
+//! One `overbook guest` at a time, also while it loads or stands by and the kernel knows of none; and one that undoes.
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
@@ -8,6 +8,7 @@ use overbook_scheduler::ending::{self, Refused};
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 const FILE: &str = "/run/overbook/guest.lock";
@@ -15,9 +16,12 @@ const FILE: &str = "/run/overbook/guest.lock";
 /// Who may open it: its owner.
 const OWN: u32 = 0o600;
 
-/// Held until it is dropped, or the process ends, however it does.
+/// Longest wait for who is about to end.
+pub(crate) const LEAVES: Duration = Duration::from_secs(30);
+
+/// Held until it is dropped, or the process ends, however it does, and with it all whom it was [lent](Lock::lend).
 pub struct Lock {
-    _file: Flock<File>,
+    file: Flock<File>,
 }
 
 impl Lock {
@@ -26,7 +30,8 @@ impl Lock {
     /// # Errors
     /// Another has it, or the file cannot be made.
     pub fn take(patience: Duration) -> Result<Lock> {
-        Lock::of(Path::new(FILE), patience)
+        const TAKEN: &str = "an `overbook guest` runs or stands by already: stop it first, or take over from it with --replace";
+        Lock::of(Path::new(FILE), patience, TAKEN)
     }
 
     /// Whether another has it, as far as this user can tell.
@@ -34,7 +39,19 @@ impl Lock {
         is_held(Path::new(FILE))
     }
 
-    fn of(path: &Path, patience: Duration) -> Result<Lock> {
+    /// A child that has this as its output holds the lock too, and keeps it if this process is killed.
+    ///
+    /// # Errors
+    /// No descriptor is left.
+    pub(crate) fn lend(&self) -> Result<Stdio> {
+        Ok(self.file.try_clone().context("cannot share a lock")?.into())
+    }
+
+    /// The lock of a file; `taken` says what to do if another has it for longer than `patience`.
+    ///
+    /// # Errors
+    /// Another has it, or the file cannot be made.
+    pub(crate) fn of(path: &Path, patience: Duration, taken: &str) -> Result<Lock> {
         let problem = || format!("cannot lock {}", path.display());
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).with_context(problem)?;
         // Who can open it can lock it: no user may keep another from root's.
@@ -44,14 +61,12 @@ impl Lock {
         let start = Instant::now();
         loop {
             file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(file) => return Ok(Lock { _file: file }),
+                Ok(file) => return Ok(Lock { file }),
                 Err((file, Errno::EWOULDBLOCK)) => file,
                 Err((_, why)) => return Err(why).with_context(problem),
             };
             if start.elapsed() >= patience {
-                bail!(Refused(
-                    "an `overbook guest` runs or stands by already: stop it first, or take over from it with --replace".into()
-                ));
+                bail!(Refused(taken.into()));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -60,12 +75,15 @@ impl Lock {
 
 /// Whether another has the lock of a file.
 fn is_held(path: &Path) -> bool {
-    Lock::of(path, Duration::ZERO).is_err_and(|why| ending::status(&why) == ending::REFUSED)
+    Lock::of(path, Duration::ZERO, "").is_err_and(|why| ending::status(&why) == ending::REFUSED)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use nix::unistd::close;
+    use std::os::fd::AsRawFd;
+    use std::process::Command;
 
     #[test]
     fn only_one_has_it() {
@@ -75,14 +93,32 @@ mod tests {
         fs::create_dir(dir.path().join("below")).unwrap();
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        let first = Lock::of(&path, Duration::ZERO).unwrap();
+        let first = Lock::of(&path, Duration::ZERO, "").unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWN);
-        let why = Lock::of(&path, Duration::from_millis(30)).err().unwrap();
+        let why = Lock::of(&path, Duration::from_millis(30), "it is taken").err().unwrap();
+        assert_eq!(why.to_string(), "it is taken");
         assert_eq!(ending::status(&why), ending::REFUSED, "starting again is of no use");
         assert!(is_held(&path));
         drop(first);
-        assert!(Lock::of(&path, Duration::ZERO).is_ok() && !is_held(&path));
+        assert!(Lock::of(&path, Duration::ZERO, "").is_ok() && !is_held(&path));
         // Who may not look knows nothing of another.
         assert!(!is_held(&dir.path().join("below/lock/is-no-folder")));
+    }
+
+    #[test]
+    fn a_child_holds_it_for_one_that_was_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lock");
+        let lock = Lock::of(&path, Duration::ZERO, "").unwrap();
+        let mut child =
+            Command::new("cat").stdin(Stdio::piped()).stdout(lock.lend().unwrap()).spawn().unwrap();
+        // SIGKILL closes what a process has open, and has it unlock nothing.
+        let file = lock.file.as_raw_fd();
+        std::mem::forget(lock);
+        close(file).unwrap();
+        assert!(is_held(&path));
+        drop(child.stdin.take());
+        assert!(child.wait().unwrap().success());
+        assert!(!is_held(&path));
     }
 }

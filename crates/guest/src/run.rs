@@ -5,7 +5,7 @@ use crate::berth::Berth;
 use crate::enforce::Enforcement;
 use crate::guest::Guest;
 use crate::keeper;
-use crate::lock::Lock;
+use crate::lock::{LEAVES, Lock};
 use crate::native;
 use crate::options::Options;
 use crate::stats::GuestStats;
@@ -22,9 +22,6 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// Longest wait for the lock once another has ended.
-const LEAVES: Duration = Duration::from_secs(30);
 
 /// `overbook guest`, until `stop` is raised or the kernel unloads the scheduler.
 ///
