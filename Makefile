@@ -21,6 +21,9 @@ TESTS = --skip newest_series
 
 all: build
 
+# What each target starts uses all CPUs by itself, and two of them would install packages at once.
+.NOTPARALLEL:
+
 ## Install what the project needs; does nothing where all is there.
 setup:
 	@tools/setup

@@ -106,6 +106,21 @@ fn main_site(targets: &str) -> Option<String> {
     })
 }
 
+/// How the system's apt gets through to its mirror, as options: proxies, certificates, patience.
+pub(crate) fn network() -> Result<Vec<String>> {
+    let all = output(Command::new("apt-config").arg("dump")).context("cannot read apt's configuration")?;
+    Ok(network_of(&all).map(str::to_string).collect())
+}
+
+fn network_of(all: &str) -> impl Iterator<Item = &str> {
+    const GROUPS: [&str; 5] = ["http::", "https::", "Check-", "Retries ", "ForceIPv"];
+    let lines = all.lines().map(|line| line.trim_end_matches(';'));
+    lines.filter(|line| {
+        let option = line.strip_prefix("Acquire::");
+        option.is_some_and(|option| GROUPS.iter().any(|group| option.starts_with(group)))
+    })
+}
+
 /// Kernels that Debian offers, the newest first. The cache must be locked. With `update`, the lists are fetched
 /// even if they are fresh.
 ///
@@ -114,13 +129,14 @@ fn main_site(targets: &str) -> Option<String> {
 pub fn candidates(cache: &Cache, update: bool, say: &mut dyn FnMut(&str)) -> Result<Vec<Candidate>> {
     let mirror = mirror()?;
     let mut found = Vec::new();
-    let mut failures = Vec::new();
+    let (mut failures, mut absent) = (Vec::new(), 0);
     for name in SUITES {
         let suite = Suite { name, dir: cache.dir().join("apt").join(name), sources: false };
         match refresh(&suite, &mirror, update, say).and_then(|()| offered(&suite)) {
             Ok(more) => found.extend(more),
             Err(why) if format!("{why:#}").contains("does not have a Release file") => {
                 log::debug!("the mirror has no suite {name}");
+                absent += 1;
             }
             Err(why) => failures.push(format!("{name}: {why:#}")),
         }
@@ -130,6 +146,12 @@ pub fn candidates(cache: &Cache, update: bool, say: &mut dyn FnMut(&str)) -> Res
     {
         bail!(
             "Debian's package lists cannot be fetched: check the network, or give --kernel and --modules ({first})"
+        );
+    }
+    if absent == SUITES.len() {
+        bail!(
+            "{mirror} has none of {}: is it a mirror of all of Debian, and does a proxy let it through?",
+            SUITES.join(", ")
         );
     }
     for failure in failures {
@@ -455,6 +477,18 @@ mod tests {
         ));
         assert!(!expired("apt-get: E: The repository 'http://a.example x' is not signed."));
         assert!(!expired("apt-get: E: The following signatures were invalid: EXPKEYSIG; the key is expired"));
+    }
+
+    #[test]
+    fn how_apt_gets_through_is_told_from_what_it_is() {
+        let all = "APT::Architecture \"amd64\";\nAcquire::http::Proxy \"http://a.example:3142\";\n\
+                   Acquire::https::CAInfo \"/etc/ca\";\nAcquire::Retries \"3\";\nAcquire::Languages \"none\";\n\
+                   Acquire::Check-Valid-Until \"false\";\n";
+        let options: Vec<&str> = network_of(all).collect();
+        let proxy = "Acquire::http::Proxy \"http://a.example:3142\"";
+        let ca = "Acquire::https::CAInfo \"/etc/ca\"";
+        let rest = ["Acquire::Retries \"3\"", "Acquire::Check-Valid-Until \"false\""];
+        assert_eq!(options, [[proxy, ca], rest].concat());
     }
 
     #[test]

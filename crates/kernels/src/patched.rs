@@ -158,9 +158,10 @@ impl Patches {
         cache.kernel_in(cache::PATCHED, &self.key(base), &release(base))
     }
 
-    /// Debian's kernel, whose source is patched.
-    fn base(self, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
-        resolve(&Want { series: Some(self.series().kernels.into()), ..Want::default() }, cache, say)
+    /// Debian's kernel, whose source is patched: the cache's, or with `update` what is newest.
+    fn base(self, update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
+        let want = Want { series: Some(self.series().kernels.into()), ..Want::default() };
+        if update { crate::update(&want, cache, say) } else { resolve(&want, cache, say) }
     }
 }
 
@@ -175,7 +176,7 @@ fn release(base: &Kernel) -> String {
 /// # Errors
 /// It was not built, or Debian's kernel that it is made of cannot be had.
 pub fn find(patches: Patches, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<Kernel> {
-    let base = patches.base(cache, say)?;
+    let base = patches.base(false, cache, say)?;
     patches.built(cache, &base).with_context(|| {
         let name = patches.name();
         format!("the kernel with the project's patches was not built: `overbook lab kernels --fetch {name}` does it")
@@ -193,25 +194,25 @@ pub fn built_already(cache: &Cache) -> Vec<Kernel> {
 }
 
 /// Builds the kernels with these patches, but for those that the cache has: one after the other, those of a series in one
-/// source.
+/// source. With `update`, of what is newest in Debian.
 ///
 /// # Errors
 /// The source cannot be had, a tool is missing, a patch does not apply, or the disk is full.
-pub fn build(wanted: &[Patches], cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
+pub fn build(wanted: &[Patches], update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
     for series in 0..SERIES.len() {
         let mut of_series: Vec<Patches> = wanted.iter().copied().filter(|p| p.series == series).collect();
         of_series.sort();
         of_series.dedup();
         if !of_series.is_empty() {
-            build_series(&of_series, cache, say)?;
+            build_series(&of_series, update, cache, say)?;
         }
     }
     Ok(())
 }
 
 /// Those of one series, the fewest patches first.
-fn build_series(wanted: &[Patches], cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
-    let base = wanted[0].base(cache, say)?;
+fn build_series(wanted: &[Patches], update: bool, cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<()> {
+    let base = wanted[0].base(update, cache, say)?;
     let _lock = cache.lock_part(cache::PATCHED, say)?;
     let missing: Vec<&Patches> =
         wanted.iter().filter(|patches| patches.built(cache, &base).is_none()).collect();
@@ -220,7 +221,7 @@ fn build_series(wanted: &[Patches], cache: &Cache, say: &mut dyn FnMut(&str)) ->
     }
     let shop = cache.workshop_in(cache::PATCHED)?;
     let source = shop.path().join("source");
-    unpack(wanted[0], cache, &base, &source, say)?;
+    let from = unpack(wanted[0], cache, &base, &source, say)?;
     let mut there = 0;
     for patches in missing {
         let done = cache.workshop_in(cache::PATCHED)?;
@@ -233,7 +234,7 @@ fn build_series(wanted: &[Patches], cache: &Cache, say: &mut dyn FnMut(&str)) ->
         there = patches.count;
         configure(*patches, &source)?;
         compile(&source, say)?;
-        install(&base, &source, done.path())?;
+        install(&base, from, &source, done.path())?;
         fs::rename(done.keep(), cache.dir().join(cache::PATCHED).join(patches.key(&base)))
             .context("cannot move the kernel into the cache")?;
     }
@@ -250,22 +251,31 @@ pub fn source(kernels: &str, to: &Path, cache: &Cache, say: &mut dyn FnMut(&str)
         format!("there are no patches for kernels {kernels:?}: name one of {}", all.join(", "))
     })?;
     let patches = Patches::all_of(series);
-    let base = patches.base(cache, say)?;
+    let base = patches.base(false, cache, say)?;
     let _lock = cache.lock_part(cache::PATCHED, say)?;
-    unpack(patches, cache, &base, to, say)
+    unpack(patches, cache, &base, to, say).map(drop)
 }
 
-/// Fetches, and unpacks into a new folder. The caller holds the lock.
+/// What a kernel was made of.
+#[derive(Clone, Copy)]
+enum Source {
+    /// Linux as it was released: the source package.
+    Released,
+    /// With Debian's own patches: what Debian has for builders.
+    Debians,
+}
+
+/// Fetches, and unpacks into a new folder; says what. The caller holds the lock.
 fn unpack(
     patches: Patches,
     cache: &Cache,
     base: &Kernel,
     source: &Path,
     say: &mut dyn FnMut(&str),
-) -> Result<()> {
+) -> Result<Source> {
     ensure!(!source.exists(), "the folder {} is there: name a new one", source.display());
     let shop = cache.workshop_in(cache::PATCHED)?;
-    let tarball = fetch(patches, cache, base, shop.path(), say)?;
+    let (from, tarball) = fetch(patches, cache, base, shop.path(), say)?;
     fs::create_dir(source).with_context(|| format!("cannot make the folder {}", source.display()))?;
     say("unpacking Linux");
     let mut unpack = Command::new("tar");
@@ -276,7 +286,7 @@ fn unpack(
         fs::create_dir_all(path.parent().unwrap_or(source)).context(FULL)?;
         fs::write(path, header).context(FULL)?;
     }
-    Ok(())
+    Ok(from)
 }
 
 const FULL: &str = "cannot write to the cache: is the disk full?";
@@ -289,7 +299,7 @@ fn fetch(
     base: &Kernel,
     shop: &Path,
     say: &mut dyn FnMut(&str),
-) -> Result<PathBuf> {
+) -> Result<(Source, PathBuf)> {
     let words: Vec<&str> = base.origin.split(' ').collect();
     let ["Debian", suite, version] = words[..] else {
         bail!("{} is not Debian's ({}): it has no source here", base.release, base.origin);
@@ -302,10 +312,13 @@ fn fetch(
     };
     // The list of sources may be older than that of kernels.
     match source(false, say).or_else(|_| source(true, say)) {
-        Ok(()) => find_in(shop, ".orig.tar."),
+        Ok(()) => Ok((Source::Released, find_in(shop, ".orig.tar.")?)),
         Err(why) => {
-            apt::unpack(cache, suite, &format!("{name}={version}"), shop, say).map_err(|_| why)?;
-            find_in(&shop.join("usr/src"), ".tar.")
+            apt::unpack(cache, suite, &format!("{name}={version}"), shop, say).map_err(|_| {
+                let newer = format!("overbook lab kernels --fetch {} --update", patches.name());
+                why.context(format!("where Debian has Linux {version} no more, `{newer}` takes what it has"))
+            })?;
+            Ok((Source::Debians, find_in(&shop.join("usr/src"), ".tar.")?))
         }
     }
 }
@@ -358,7 +371,7 @@ fn compile(source: &Path, say: &mut dyn FnMut(&str)) -> Result<()> {
 }
 
 /// Where Debian's packages have image, configuration and modules.
-fn install(base: &Kernel, source: &Path, done: &Path) -> Result<()> {
+fn install(base: &Kernel, from: Source, source: &Path, done: &Path) -> Result<()> {
     let release = release(base);
     let boot = done.join("boot");
     fs::create_dir(&boot).context(FULL)?;
@@ -371,7 +384,11 @@ fn install(base: &Kernel, source: &Path, done: &Path) -> Result<()> {
     let modules = done.join("usr/lib/modules").join(&release);
     // A link into a source that goes.
     let _ = fs::remove_file(modules.join("build"));
-    fs::write(done.join("origin"), format!("{} with the project's patches", base.origin)).context(FULL)
+    let whose = match from {
+        Source::Released => "the project's",
+        Source::Debians => "Debian's and the project's",
+    };
+    fs::write(done.join("origin"), format!("{} with {whose} patches", base.origin)).context(FULL)
 }
 
 #[cfg(test)]

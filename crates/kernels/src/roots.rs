@@ -43,6 +43,9 @@ pub fn make(cache: &Cache, packages: &[String], say: &mut dyn FnMut(&str)) -> Re
     let what = packages.join(", ");
     let mut unpack = Command::new("mmdebstrap");
     unpack.args(["--variant=extract", "--quiet", "--architectures=amd64"]);
+    // Nothing of what is unpacked runs, so others than root need no root folder of their own.
+    unpack.args((!rustix::process::geteuid().is_root()).then_some("--mode=chrootless"));
+    unpack.args(apt::network()?.iter().map(|option| format!("--aptopt={option}")));
     unpack.arg("--aptopt=APT::Install-Recommends \"false\"").arg(format!("--include={}", names.join(",")));
     unpack.arg(SUITE).arg(&tar);
     unpack.arg(format!("deb [signed-by={KEYRING}] {} {SUITE} main", apt::mirror()?));

@@ -57,12 +57,17 @@ fn output_with(command: &mut Command, every: Duration, tick: &mut dyn FnMut(u64)
     };
     let text = read(out)?;
     if !status.success() {
-        let message = read(err)? + &text;
-        let line =
-            message.lines().find(|l| l.starts_with("E:") || l.contains("rror")).or(message.lines().last());
-        bail!("{program}: {}", line.unwrap_or("failed without a word").trim());
+        let message = text + &read(err)?;
+        bail!("{program}: {}", reason(&message).unwrap_or("failed without a word").trim());
     }
     Ok(text)
+}
+
+/// The line in which apt, a compiler, meson or tar says why it failed, or the last one.
+fn reason(message: &str) -> Option<&str> {
+    const MARKS: [&str; 4] = ["No space left", "error:", "ERROR:", "Error:"];
+    let says = |line: &&str| line.starts_with("E:") || MARKS.iter().any(|mark| line.contains(mark));
+    message.lines().find(says).or(message.lines().last())
 }
 
 fn scratch() -> Result<File> {
@@ -94,6 +99,18 @@ mod tests {
         assert_eq!(why.to_string(), "sh: failed without a word");
         let why = output(&mut Command::new("/nonexistent/apt-get")).unwrap_err().to_string();
         assert!(why.starts_with("cannot run /nonexistent/apt-get: install it"), "{why}");
+    }
+
+    #[test]
+    fn a_reason_is_no_name_and_no_last_word() {
+        let tar = "tar: x: Cannot write: No space left on device\ntar: Exiting with failure status due to previous errors";
+        assert_eq!(reason(tar), tar.lines().next());
+        let cargo = "  Downloaded thiserror v2.0.1\nerror: failed to run custom build command";
+        assert_eq!(reason(cargo), cargo.lines().last());
+        let meson = "Found ninja\n../meson.build:9:0: ERROR: Dependency \"fdt\" not found\nA full log can be found at x";
+        assert_eq!(reason(meson), meson.lines().nth(1));
+        let make = "make[1]: *** [a] Error 1\nmake: *** [b] Error 2";
+        assert_eq!(reason(make), make.lines().last());
     }
 
     #[test]

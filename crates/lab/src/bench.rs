@@ -9,7 +9,7 @@ use crate::scenario::Scenario;
 use anyhow::{Context, Result, bail};
 use overbook_cli::affinity;
 use overbook_probe::Probe;
-use overbook_report::schema::{Report, Run, SCHEMA, ScenarioInfo};
+use overbook_report::schema::{Failure, Report, Run, SCHEMA, ScenarioInfo};
 use overbook_vmm::Pattern;
 use overbook_vmm::kvm::Kvm;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -26,10 +26,10 @@ pub fn usable_cpus() -> Result<Vec<u32>> {
         .collect())
 }
 
-/// Runs a scenario here. `say` is told of every step.
+/// Runs a scenario here. `say` is told of every step. What ends it early is in the report, with what was measured before.
 ///
 /// # Errors
-/// KVM does not work here, or `interrupted` was raised.
+/// Nothing was measured: KVM does not work here, or `interrupted` was raised before.
 pub fn run(
     scenario: &Scenario,
     build: &str,
@@ -78,9 +78,22 @@ pub fn run(
         }
         Ok(())
     });
-    // A run that failed is in the report, with what was measured before.
-    if report.runs.iter().all(|run| run.error.is_none()) {
-        outcome?;
+    finish(report, outcome)
+}
+
+/// What was measured, and why that is not all.
+///
+/// # Errors
+/// Nothing was.
+fn finish(mut report: Report, outcome: Result<()>) -> Result<Report> {
+    if let Err(why) = outcome {
+        if report.runs.is_empty() {
+            return Err(why);
+        }
+        // A run that failed says so itself.
+        if report.runs.iter().all(|run| run.error.is_none()) {
+            report.failure = Some(Failure { reason: format!("{why:#}"), console: Vec::new() });
+        }
     }
     Ok(report)
 }
@@ -138,6 +151,19 @@ mod tests {
         assert!(idle(&run("lock", 5)).unwrap().contains("too few"));
         assert_eq!(idle(&run("lock", 20)), None);
         assert_eq!(idle(&run("hostile", 0)), None);
+    }
+
+    #[test]
+    fn what_was_measured_outlives_what_ends_it() {
+        let ended = || Err(anyhow::anyhow!("interrupted"));
+        assert_eq!(finish(Report::default(), ended()).unwrap_err().to_string(), "interrupted");
+        let report = Report { runs: vec![Run::default()], ..Report::default() };
+        let kept = finish(report.clone(), ended()).unwrap();
+        assert_eq!((kept.runs.len(), kept.failure.unwrap().reason.as_str()), (1, "interrupted"));
+        assert!(finish(report, Ok(())).unwrap().failure.is_none());
+        let failed = Run { error: Some("vm1 stopped".into()), ..Run::default() };
+        let report = Report { runs: vec![failed], ..Report::default() };
+        assert!(finish(report, ended()).unwrap().failure.is_none());
     }
 
     #[test]

@@ -155,12 +155,11 @@ fn run_variant(
     };
     let ours = workload.ours(variant);
     let mut attach = || match &ours {
-        Some(arguments) => {
-            overbook.attach(arguments, dilation).with_context(|| format!("variant {}", variant.name))
-        }
+        Some(arguments) => overbook.attach(arguments, dilation),
         None => Ok(()),
     };
-    let mut run = workload.run_once(variant, seed, &mut attach)?;
+    let run = workload.run_once(variant, seed, &mut attach);
+    let mut run = run.with_context(|| format!("variant {}", variant.name))?;
     if let Some(Err(why)) = rival.map(Rival::end) {
         run.error = Some(format!("{why:#}"));
     }

@@ -258,6 +258,11 @@ pub struct Variant {
     pub ple: bool,
 }
 
+/// Name of a program in the machine's folder of programs, of a name or a path on the computer that boots it.
+pub(crate) fn program(path: &str) -> &str {
+    path.rsplit('/').next().unwrap_or(path)
+}
+
 fn one() -> u64 {
     1
 }
@@ -460,7 +465,7 @@ impl Scenario {
         self.check_experiment().map_err(|(_, what)| anyhow::anyhow!(what))
     }
 
-    /// Programs of others' schedulers.
+    /// Programs of others' schedulers: names of those that `overbook lab rivals` builds, or paths.
     pub fn rivals(&self) -> impl Iterator<Item = &str> {
         self.variants.iter().filter_map(|variant| Some(variant.scheduler.as_ref()?.first()?.as_str()))
     }
@@ -553,6 +558,11 @@ mod tests {
             ("scheduler = []", "name a program"),
             ("scheduler = [\"scx_flash\", \"@x\"]", "no number to stretch"),
             ("scheduler = [\"scx_flash\"]\noverbook = []", "one scheduler"),
+            ("scheduler = [\"/new/overbook\"]", "a program overbook of its own"),
+            (
+                "scheduler = [\"/new/scx_flash\"]\n[[variant]]\nname = \"s\"\nscheduler = [\"scx_flash\"]",
+                "scx_flash and /new/scx_flash have one name",
+            ),
         ] {
             let text = format!("{GOOD}[[variant]]\nname = \"r\"\n{wrong}\n");
             let said = Scenario::parse(&text, Path::new("x.toml")).unwrap_err().to_string();

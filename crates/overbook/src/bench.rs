@@ -99,6 +99,9 @@ impl Bench {
         if let Some(text) = shown(&report) {
             write!(Stdout, "{text}")?;
         }
+        if let Some(failure) = &report.failure {
+            bail!("not all was measured: {}", failure.reason);
+        }
         if let Some(why) = summary::failed(&report).first() {
             bail!("a run failed, and no further one was tried: {why}");
         }

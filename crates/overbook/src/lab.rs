@@ -259,12 +259,9 @@ fn choose(
         Execution::Parallel => return Ok(Accel::Parallel),
         Execution::Auto => {}
     }
-    let dir = std::env::temp_dir();
-    let dir = dir.join(format!("overbook-trial-{}", std::process::id()));
-    std::fs::create_dir_all(&dir).context("cannot make a temporary folder: is the disk full?")?;
-    let best = trial::best(kernel, emulator, &dir, &cache.dir().join("trial"), interrupted);
-    let _ = std::fs::remove_dir_all(&dir);
-    let (accel, why) = best?;
+    let dir = tempfile::Builder::new().prefix("overbook-trial-").tempdir();
+    let dir = dir.context("cannot make a temporary folder: is the disk full?")?;
+    let (accel, why) = trial::best(kernel, emulator, dir.path(), &cache.dir().join("trial"), interrupted)?;
     note(format_args!("execution: {} ({why})", accel.name()));
     Ok(accel)
 }

@@ -59,12 +59,12 @@ pub fn compare(a: &Report, b: &Report) -> Comparison {
     Comparison { pairs: pairs(&rows_a, &rows_b), per_vm, warnings, gaps }
 }
 
-/// Variants that have figures although some of their runs failed.
+/// Variants of which some runs failed, or all: those are in no row.
 fn failed<'a>(report: &'a Report, which: &'a str) -> impl Iterator<Item = String> + 'a {
     report.variants.iter().filter_map(move |variant| {
         let runs = || report.runs.iter().filter(|run| run.variant == variant.name);
         let (all, failed) = (runs().count(), runs().filter(|run| run.error.is_some()).count());
-        (failed > 0 && failed < all)
+        (failed > 0)
             .then(|| format!("{failed} of {all} runs of {} failed in the {which} report", variant.name))
     })
 }
@@ -78,6 +78,7 @@ fn differences(a: &Report, b: &Report) -> Vec<String> {
     };
     differ("kernel", &a.machine.kernel, &b.machine.kernel);
     differ("CPU model", &a.machine.cpu_model, &b.machine.cpu_model);
+    differ("emulator", &a.machine.emulator, &b.machine.emulator);
     differ("acceleration", &a.machine.accel, &b.machine.accel);
     differ("number of CPUs", &a.machine.cpus.to_string(), &b.machine.cpus.to_string());
     differ("state of PLE", &a.machine.ple, &b.machine.ple);
@@ -177,6 +178,12 @@ mod tests {
         let run = b.runs.iter_mut().find(|run| run.variant == "ours").unwrap();
         run.error = Some("thrown out".into());
         assert_eq!(compare(&a, &b).gaps, ["1 of 5 runs of ours failed in the second report"]);
+        // In no row of either, it would be missed nowhere.
+        for run in b.runs.iter_mut().filter(|run| run.variant == "ours") {
+            run.error = Some("did not load".into());
+        }
+        let all = |which| format!("5 of 5 runs of ours failed in the {which} report");
+        assert_eq!(compare(&b, &b).gaps, ["first", "second"].map(all));
     }
 
     #[test]

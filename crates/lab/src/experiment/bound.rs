@@ -13,15 +13,15 @@ pub struct Points {
 }
 
 impl Points {
-    /// Adds a run of the VM alone.
+    /// Adds a run of the VM alone. Waits of a VM that `halts` are how late its timers woke it: it had no CPU meanwhile.
     ///
     /// # Errors
     /// It failed, or did nothing.
-    pub fn add(&mut self, run: &Run) -> Result<()> {
+    pub fn add(&mut self, run: &Run, halts: bool) -> Result<()> {
         let vm = worked(run, 0)?;
         self.rates.push(vm.rate);
-        let useful: f64 =
-            vm.vcpus.iter().map(|vcpu| vcpu.run_ns.saturating_sub(waited_ns(vcpu)) as f64).sum();
+        let waited = |vcpu| if halts { 0 } else { waited_ns(vcpu) };
+        let useful: f64 = vm.vcpus.iter().map(|vcpu| vcpu.run_ns.saturating_sub(waited(vcpu)) as f64).sum();
         self.cpu_ns_per_unit.push(useful / vm.work as f64);
         Ok(())
     }
@@ -69,4 +69,25 @@ fn worked(run: &Run, nth: usize) -> Result<&VmResult> {
 /// Time spent waiting, from the middle of each bucket.
 fn waited_ns(vcpu: &overbook_report::schema::VcpuResult) -> u64 {
     vcpu.wait.buckets.iter().map(|(upper, count)| upper * count - upper * count / 32).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use overbook_report::schema::{VcpuResult, WaitHistogram};
+
+    #[test]
+    fn how_late_a_timer_wakes_takes_no_cpu() {
+        // Ten units in 1 ms of a CPU, and ten waits of 32 µs.
+        let wait = WaitHistogram { buckets: vec![(32_000, 10)], max_ns: 32_000 };
+        let vcpu = VcpuResult { run_ns: 1_000_000, wait, ..VcpuResult::default() };
+        let vm = VmResult { work: 10, rate: 10.0, vcpus: vec![vcpu], ..VmResult::default() };
+        let run = Run { vms: vec![vm], ..Run::default() };
+        let cpu_ns = |halts| {
+            let mut points = Points::default();
+            points.add(&run, halts).unwrap();
+            points.bound("vm1", 1, 1.0).unwrap().cpu_ns_per_unit
+        };
+        assert_eq!((cpu_ns(true), cpu_ns(false)), (100_000.0, 69_000.0));
+    }
 }

@@ -72,7 +72,7 @@ impl Workload for MicroGuests<'_> {
         let cpus = self.host.cpus[..vm.vcpus as usize].to_vec();
         let entitled_cpus = cpus.len() as f64;
         let alone = Guest { name: "alone".into(), vm, cpus, pinned: true, entitled_cpus };
-        points.add(&run_once(self.scenario, baseline, &[alone], seed, self.host)?)
+        points.add(&run_once(self.scenario, baseline, &[alone], seed, self.host)?, vm.load().halt_us > 0.0)
     }
 
     fn bounds(&self, points: &[Points]) -> Vec<VmBound> {
@@ -192,28 +192,37 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
     // The controller should not wait behind the vCPUs that it measures. Where it may not be real-time (no root),
     // the window is longer than asked for, and rates are still right: each is over its own window.
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
-    wait_until_online(guests, &memories)?;
-    sleep(scenario.settle_time());
-    let sleeper = wakeups::Sleeper::start();
-    let before = Sample::take(&memories, &vms, host.probe.as_ref());
-    sleep(scenario.window());
-    let after = Sample::take(&memories, &vms, host.probe.as_ref());
+    let measured = measure(scenario, guests, (&memories, &vms), host);
     let _ = task::set_policy(libc::SCHED_OTHER, 0);
 
-    let mut run = match (before, after) {
-        (Ok(before), Ok(after)) => sample::difference(guests, &vms, &before, &after),
-        (Err(e), _) | (_, Err(e)) => Run { error: Some(format!("{e:#}")), ..Run::default() },
-    };
+    let mut run = measured.unwrap_or_else(|why| Run { error: Some(format!("{why:#}")), ..Run::default() });
     for (vm, guest) in vms.iter_mut().zip(guests) {
         if let Some(why) = vm.stopped() {
             run.error = Some(format!("{}: {why}", guest.name));
         }
     }
-    run.extra.extend(sleeper.finish());
     run.extra.extend(Counts::of_vms().since(&Counts::default()));
     vms.iter_mut().for_each(VmProcess::end);
     drop(vms);
     groups.remove().context("a VM's cgroup could not be removed")?;
+    Ok(run)
+}
+
+/// A window, once all are up and have settled.
+fn measure(
+    scenario: &Scenario,
+    guests: &[Guest],
+    (memories, vms): (&[GuestMemory], &[VmProcess]),
+    host: &Host,
+) -> Result<Run> {
+    wait_until_online(guests, memories)?;
+    sleep(scenario.settle_time());
+    let sleeper = wakeups::Sleeper::start();
+    let before = Sample::take(memories, vms, host.probe.as_ref())?;
+    sleep(scenario.window());
+    let after = Sample::take(memories, vms, host.probe.as_ref())?;
+    let mut run = sample::difference(guests, vms, &before, &after);
+    run.extra.extend(sleeper.finish());
     Ok(run)
 }
 

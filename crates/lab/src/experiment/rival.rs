@@ -4,7 +4,8 @@
 use super::last_words;
 use crate::machine::describe::scheduler_state;
 use crate::machine::task::now_ns;
-use anyhow::{Context, Result, bail};
+use crate::scenario::program;
+use anyhow::{Context, Result, bail, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs::File;
@@ -36,7 +37,7 @@ impl Rival {
     /// It ends, or does not come to it.
     pub fn start(name: &str, arguments: &[String]) -> Result<Rival> {
         let messages = tempfile::tempfile().context("no room for the scheduler's messages")?;
-        let file = name.rsplit('/').next().unwrap_or(name);
+        let file = program(name);
         let child = Command::new(format!("/bin/{file}"))
             .args(arguments)
             .env("NO_COLOR", "1")
@@ -72,13 +73,7 @@ impl Rival {
             bail!("the kernel has thrown {} out: {}", self.name, self.last_words());
         }
         kill(Pid::from_raw(self.child.id() as i32), Signal::SIGINT)?;
-        let start = now_ns();
-        while scheduler_state()? != "disabled" {
-            if now_ns() - start > END_PATIENCE.as_nanos() as u64 {
-                bail!("{} did not end within {} s", self.name, END_PATIENCE.as_secs());
-            }
-            sleep(Duration::from_millis(50));
-        }
+        ensure!(is_gone()?, "{} did not end within {} s", self.name, END_PATIENCE.as_secs());
         Ok(())
     }
 
@@ -91,5 +86,19 @@ impl Drop for Rival {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // The next run is not to take it for its own.
+        let _ = is_gone();
     }
+}
+
+/// Whether the kernel has taken all tasks back, once it has or has had the time for it.
+fn is_gone() -> Result<bool> {
+    let start = now_ns();
+    while scheduler_state()? != "disabled" {
+        if now_ns() - start > END_PATIENCE.as_nanos() as u64 {
+            return Ok(false);
+        }
+        sleep(Duration::from_millis(50));
+    }
+    Ok(true)
 }

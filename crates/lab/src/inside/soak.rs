@@ -46,6 +46,11 @@ struct Vm {
 }
 
 impl Vm {
+    /// What its vCPUs have done so far, in the unit of its pattern.
+    fn work(&self) -> Result<u64> {
+        (0..self.vcpus).map(|i| Ok(self.memory.counters(i)?.work)).sum()
+    }
+
     /// What its vCPUs have done: time on CPUs, in queues, turns of spins, interrupts.
     fn done(&self) -> Result<Vec<(task::TaskCounts, u64, u64)>> {
         let tids = self.process.tids.iter().enumerate();
@@ -201,8 +206,12 @@ impl State<'_> {
         Ok(())
     }
 
-    /// Every VM works, within a patience that even the least pattern does not need.
+    /// Every VM works from now on, within a patience that even the least pattern does not need.
     fn all_get_on(&mut self) -> Result<()> {
+        // What it did before what has just happened says nothing.
+        for vm in &mut self.vms {
+            vm.seen = vm.work()?;
+        }
         let start = now_ns();
         sleep(Duration::from_millis(300));
         for nth in 0..self.vms.len() {
@@ -211,9 +220,7 @@ impl State<'_> {
                 if let Some(why) = vm.process.stopped() {
                     bail!("{} stopped: {why}", vm.name);
                 }
-                let work = (0..vm.vcpus).map(|i| Ok(vm.memory.counters(i)?.work)).sum::<Result<u64>>()?;
-                if work > vm.seen {
-                    vm.seen = work;
+                if vm.work()? > vm.seen {
                     break;
                 }
                 if now_ns() - start > 10_000_000_000 {

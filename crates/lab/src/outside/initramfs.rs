@@ -5,7 +5,7 @@ use crate::outside::packages::{MERGED, Packages};
 use crate::protocol::{
     FIRMWARE_DIR, INNER_INITRAMFS, INNER_KERNEL, InnerGuest, JOB_FILE, Job, MODULE_DIR, PACKAGES_DIR, Task,
 };
-use crate::scenario::LinuxSpec;
+use crate::scenario::{LinuxSpec, program};
 use anyhow::{Context, Result, bail};
 use cpio::newc;
 use overbook_kernels::emulator::{FIRMWARE as FIRMWARE_FROM, PROGRAM};
@@ -47,8 +47,8 @@ pub fn write(
             tree.linux_guests(kernel, emulator, job, (spec, &root), scenario.guest_weight())?;
         }
         for name in scenario.rivals() {
-            let program = rivals::find(&Cache::open_default()?, name)?;
-            tree.program(name.rsplit('/').next().unwrap_or(name), &program)?;
+            let path = rivals::find(&Cache::open_default()?, name)?;
+            tree.program(program(name), &path)?;
         }
     }
     tree.modules(kernel, &MODULES)?;

@@ -62,7 +62,7 @@ pub fn scenario(order: &Order) -> Result<(Scenario, String)> {
 ///
 /// # Errors
 /// The scenario is wrong, QEMU is missing, the disk is full, or `interrupted` was raised before the first
-/// repetition was measured. No machine and no temporary file stays behind in any case.
+/// repetition was measured. No machine stays behind in any case, and no temporary file unless this program is killed.
 pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64, &str)) -> Result<Report> {
     let (scenario, text) = scenario(order)?;
     let emulator = order.emulator;

@@ -17,7 +17,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Of the remembered verdict; raised when its words change.
-const FORMAT: u32 = 3;
+const FORMAT: u32 = 4;
 
 /// Finds the best acceleration that runs `kernel` with a KVM guest inside, and why a better one does not.
 /// The verdict is remembered in `memory` for this boot of this machine.
@@ -35,9 +35,14 @@ pub fn best(
         return Ok((Accel::Icount, "there is no /dev/kvm".into()));
     }
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
-    let opens = fs::File::options().read(true).write(true).open("/dev/kvm").is_ok();
+    if let Err(why) = fs::File::options().read(true).write(true).open("/dev/kvm") {
+        return Ok((
+            Accel::Icount,
+            format!("/dev/kvm cannot be opened: {why}; its users are in the group kvm"),
+        ));
+    }
     let (boot_id, image, program) = (boot_id.trim(), kernel.image.display(), emulator.program.display());
-    let key = format!("{FORMAT} {boot_id} {image} {program} {} {opens}", emulator.version);
+    let key = format!("{FORMAT} {boot_id} {image} {program} {}", emulator.version);
     if let Ok(text) = fs::read_to_string(memory)
         && let Some(verdict) = text.strip_prefix(&format!("{key}\n"))
     {

@@ -2,7 +2,7 @@
 //! What makes a scenario wrong, and where in its file that stands.
 
 use super::linux::MOST_HOST_MB;
-use super::{Cgroups, Halts, Placement, Scenario, Variant, Vm};
+use super::{Cgroups, Halts, Placement, Scenario, Variant, Vm, program};
 use crate::machine::describe::parse_cpus;
 use crate::machine::switches::{self, GOVERNOR, SWITCHES};
 use overbook_vmm::Pattern;
@@ -279,12 +279,25 @@ impl Scenario {
         if words.first().is_none_or(|name| name.is_empty()) {
             return wrong("name a program, and then its arguments: [\"scx_lavd\", \"--performance\"]");
         }
+        // The machine has one folder for programs, its own among them.
+        let file = program(&words[0]);
+        if OURS.contains(&file) {
+            return wrong(&format!(
+                "the machine has a program {file} of its own: give this one another name"
+            ));
+        }
+        if let Some(other) = self.rivals().find(|other| *other != words[0] && program(other) == file) {
+            return wrong(&format!("{other} and {} have one name: give one of them another", words[0]));
+        }
         if let Some(word) = words.iter().find(|word| number_to_stretch(word).is_some_and(|n| n.is_err())) {
             return mistake(&["scheduler"], format!("{word:?} is no number to stretch: write \"@20000\""));
         }
         Ok(())
     }
 }
+
+/// Programs that a machine of the lab has besides.
+const OURS: [&str; 2] = ["overbook", overbook_kernels::emulator::PROGRAM];
 
 /// The kernel's own scheduler's features, of 6.18 and 7.2 together (kernel/sched/features.h).
 const FEATURES: [&str; 29] = [

@@ -27,7 +27,7 @@ pub fn kernels(fetch: &[String], update: bool) -> Result<()> {
             failures.push(e);
         }
     }
-    failures.extend(patched::build(&patched, &cache, &mut say).err());
+    failures.extend(patched::build(&patched, update, &cache, &mut say).err());
     let rows = overbook_kernels::list(&cache, &mut say)?.into_iter().map(|row| {
         let verdict = match row.verdict {
             Some(Ok(facts)) => format!("ok ({} Hz)", facts.hz),
