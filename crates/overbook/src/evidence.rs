@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook evidence`: what this host is and how it does with and without `overbook host`, in one file without names or
-//! addresses, made to be mailed. docs/evidence.md says what is in it.
+//! addresses, made to be handed on. docs/evidence.md says what is in it.
 
 mod figures;
 mod layout;
@@ -163,7 +163,7 @@ impl Evidence {
             let (before, ours) = (compared.before, compared.overbook);
             writeln!(Stdout, "{}: {before:.2} → {ours:.2} ({ratio})", compared.what)?;
         }
-        writeln!(Stdout, "{file}: nothing of it was sent anywhere; read it, then mail it if you like")?;
+        writeln!(Stdout, "{file}: nothing of it was sent anywhere; read it, then hand it on if you like")?;
         Ok(())
     }
 

@@ -64,7 +64,7 @@ enum Command {
     Tunnel(tunnel::Tunnel),
     /// Run micro-guests on this host's own KVM and report
     Bench(bench::Bench),
-    /// Write one file to be mailed: what this host is and how it does with and without the scheduler; no names, no addresses
+    /// Write one file to hand on: what this host is and how it does with and without the scheduler; no names, no addresses
     Evidence(evidence::Evidence),
     /// Write man pages and shell completions
     #[command(hide = true)]

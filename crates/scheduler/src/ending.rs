@@ -95,12 +95,12 @@ impl fmt::Display for Ejected {
             Cause::Stall => write!(
                 f,
                 "the kernel's watchdog threw the scheduler out, as a task that could run had no CPU for too long ({told}); EEVDF \
-                 schedules again and VMs run on: please report this with the kernel's log"
+                 schedules again and VMs run on: hand this sentence and the kernel's log to whoever gave you Overbook"
             ),
             Cause::Error => write!(
                 f,
-                "the kernel threw the scheduler out for an error ({told}); EEVDF schedules again and VMs run on: please \
-                 report this with the kernel's log"
+                "the kernel threw the scheduler out for an error ({told}); EEVDF schedules again and VMs run on: hand this \
+                 sentence and the kernel's log to whoever gave you Overbook"
             ),
             Cause::SysRq => write!(
                 f,
