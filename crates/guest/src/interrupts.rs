@@ -98,6 +98,7 @@ impl Interrupts {
         if self.places.sockets.is_none() || self.looked.elapsed() < self.look_every {
             return;
         }
+        self.looked = Instant::now();
         if self.irqbalance.as_ref().is_none_or(Irqbalance::has_gone) {
             self.find_another(online);
         } else if self.unheard {
@@ -185,9 +186,11 @@ impl Interrupts {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::irqbalance::KNOCK;
     use crate::irqbalance::tests::{serve, stand_in};
     use nix::sys::socket::{Backlog, listen};
     use std::fs;
+    use std::io::Write;
     use std::os::unix::net::{UnixListener, UnixStream};
     use std::path::Path;
     use std::thread::scope;
@@ -264,7 +267,8 @@ mod tests {
             assert_eq!(told.join().unwrap()[1..], ["settings cpus 2-3"]);
             // No more than one may wait for it.
             listen(&listener, Backlog::new(0).unwrap()).unwrap();
-            let waits = UnixStream::connect(&socket).unwrap();
+            let mut waits = UnixStream::connect(&socket).unwrap();
+            waits.write_all(KNOCK.as_bytes()).unwrap();
             assert!(!follow(&mut interrupts, &[0]));
             assert_eq!((interrupts.undo().0, interrupts.who()), (before.clone(), "irqbalance"));
             drop(waits);

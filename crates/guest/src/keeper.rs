@@ -78,9 +78,10 @@ pub fn clean_up() -> Result<()> {
 
 /// Once nobody undoes anything.
 fn alone() -> Result<Lock> {
-    const TAKEN: &str =
-        "an earlier `overbook guest` is still being cleaned up after: wait, or end `overbook guest-keeper`";
-    Lock::of(Path::new(LOCK), LEAVES, TAKEN)
+    let lock = Lock::of(Path::new(LOCK), LEAVES)?;
+    lock.context(
+        "an earlier `overbook guest` is still being cleaned up after: wait, then start this one again",
+    )
 }
 
 fn undo_what_is_left() -> Result<()> {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! One `overbook guest` at a time, also while it loads or stands by and the kernel knows of none; and one that undoes.
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
-use overbook_scheduler::ending::{self, Refused};
+use overbook_scheduler::ending::Refused;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
@@ -30,8 +30,10 @@ impl Lock {
     /// # Errors
     /// Another has it, or the file cannot be made.
     pub fn take(patience: Duration) -> Result<Lock> {
-        const TAKEN: &str = "an `overbook guest` runs or stands by already: stop it first, or take over from it with --replace";
-        Lock::of(Path::new(FILE), patience, TAKEN)
+        Lock::of(Path::new(FILE), patience)?.ok_or_else(|| {
+            let taken = "an `overbook guest` runs or stands by already: stop it first, or take over from it with --replace";
+            Refused(taken.into()).into()
+        })
     }
 
     /// Whether another has it, as far as this user can tell.
@@ -47,11 +49,11 @@ impl Lock {
         Ok(self.file.try_clone().context("cannot share a lock")?.into())
     }
 
-    /// The lock of a file; `taken` says what to do if another has it for longer than `patience`.
+    /// The lock of a file; `None` if another has it for longer than `patience`.
     ///
     /// # Errors
-    /// Another has it, or the file cannot be made.
-    pub(crate) fn of(path: &Path, patience: Duration, taken: &str) -> Result<Lock> {
+    /// The file cannot be made.
+    pub(crate) fn of(path: &Path, patience: Duration) -> Result<Option<Lock>> {
         let problem = || format!("cannot lock {}", path.display());
         fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).with_context(problem)?;
         // Who can open it can lock it: no user may keep another from root's.
@@ -61,12 +63,12 @@ impl Lock {
         let start = Instant::now();
         loop {
             file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-                Ok(file) => return Ok(Lock { file }),
+                Ok(file) => return Ok(Some(Lock { file })),
                 Err((file, Errno::EWOULDBLOCK)) => file,
                 Err((_, why)) => return Err(why).with_context(problem),
             };
             if start.elapsed() >= patience {
-                bail!(Refused(taken.into()));
+                return Ok(None);
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -75,7 +77,7 @@ impl Lock {
 
 /// Whether another has the lock of a file.
 fn is_held(path: &Path) -> bool {
-    Lock::of(path, Duration::ZERO, "").is_err_and(|why| ending::status(&why) == ending::REFUSED)
+    matches!(Lock::of(path, Duration::ZERO), Ok(None))
 }
 
 #[cfg(test)]
@@ -93,14 +95,12 @@ mod tests {
         fs::create_dir(dir.path().join("below")).unwrap();
         fs::write(&path, "").unwrap();
         fs::set_permissions(&path, Permissions::from_mode(0o644)).unwrap();
-        let first = Lock::of(&path, Duration::ZERO, "").unwrap();
+        let first = Lock::of(&path, Duration::ZERO).unwrap().unwrap();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, OWN);
-        let why = Lock::of(&path, Duration::from_millis(30), "it is taken").err().unwrap();
-        assert_eq!(why.to_string(), "it is taken");
-        assert_eq!(ending::status(&why), ending::REFUSED, "starting again is of no use");
+        assert!(Lock::of(&path, Duration::from_millis(30)).unwrap().is_none());
         assert!(is_held(&path));
         drop(first);
-        assert!(Lock::of(&path, Duration::ZERO, "").is_ok() && !is_held(&path));
+        assert!(Lock::of(&path, Duration::ZERO).unwrap().is_some() && !is_held(&path));
         // Who may not look knows nothing of another.
         assert!(!is_held(&dir.path().join("below/lock/is-no-folder")));
     }
@@ -109,7 +109,7 @@ mod tests {
     fn a_child_holds_it_for_one_that_was_killed() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        let lock = Lock::of(&path, Duration::ZERO, "").unwrap();
+        let lock = Lock::of(&path, Duration::ZERO).unwrap().unwrap();
         let mut child =
             Command::new("cat").stdin(Stdio::piped()).stdout(lock.lend().unwrap()).spawn().unwrap();
         // SIGKILL closes what a process has open, and has it unlock nothing.

@@ -339,6 +339,12 @@ pub fn fetch(cache: &Cache, candidate: &Candidate, say: &mut dyn FnMut(&str)) ->
     Ok((tree, kernel))
 }
 
+/// Whether a source could not be had as the suite has another version of it by now.
+pub(crate) fn is_gone(why: &anyhow::Error) -> bool {
+    let why = format!("{why:#}");
+    ["Can not find version", "Unable to find a source package"].iter().any(|words| why.contains(words))
+}
+
 /// Downloads the source of a package as a suite has it now, and other packages, into a folder. The cache must be
 /// locked. With `update`, the lists are fetched even if they are fresh.
 ///

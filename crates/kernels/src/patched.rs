@@ -221,7 +221,16 @@ fn build_series(wanted: &[Patches], update: bool, cache: &Cache, say: &mut dyn F
     }
     let shop = cache.workshop_in(cache::PATCHED)?;
     let source = shop.path().join("source");
-    let from = unpack(wanted[0], cache, &base, &source, say)?;
+    let from = unpack(wanted[0], cache, &base, &source, say).map_err(|why| match update {
+        false if apt::is_gone(&why) => {
+            let newer = format!("overbook lab kernels --fetch {} --update", wanted[0].name());
+            why.context(format!(
+                "Debian has the source of {} no more: `{newer}` takes what it has",
+                base.origin
+            ))
+        }
+        _ => why,
+    })?;
     let mut there = 0;
     for patches in missing {
         let done = cache.workshop_in(cache::PATCHED)?;
@@ -314,10 +323,7 @@ fn fetch(
     match source(false, say).or_else(|_| source(true, say)) {
         Ok(()) => Ok((Source::Released, find_in(shop, ".orig.tar.")?)),
         Err(why) => {
-            apt::unpack(cache, suite, &format!("{name}={version}"), shop, say).map_err(|_| {
-                let newer = format!("overbook lab kernels --fetch {} --update", patches.name());
-                why.context(format!("where Debian has Linux {version} no more, `{newer}` takes what it has"))
-            })?;
+            apt::unpack(cache, suite, &format!("{name}={version}"), shop, say).map_err(|_| why)?;
             Ok((Source::Debians, find_in(&shop.join("usr/src"), ".tar.")?))
         }
     }

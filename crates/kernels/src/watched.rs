@@ -57,17 +57,18 @@ fn output_with(command: &mut Command, every: Duration, tick: &mut dyn FnMut(u64)
     };
     let text = read(out)?;
     if !status.success() {
-        let message = text + &read(err)?;
-        bail!("{program}: {}", reason(&message).unwrap_or("failed without a word").trim());
+        let errors = read(err)?;
+        let why = reason(text.lines().chain(errors.lines()));
+        bail!("{program}: {}", why.unwrap_or("failed without a word").trim());
     }
     Ok(text)
 }
 
 /// The line in which apt, a compiler, meson or tar says why it failed, or the last one.
-fn reason(message: &str) -> Option<&str> {
+fn reason<'a>(lines: impl Iterator<Item = &'a str> + Clone) -> Option<&'a str> {
     const MARKS: [&str; 4] = ["No space left", "error:", "ERROR:", "Error:"];
     let says = |line: &&str| line.starts_with("E:") || MARKS.iter().any(|mark| line.contains(mark));
-    message.lines().find(says).or(message.lines().last())
+    lines.clone().find(says).or(lines.last())
 }
 
 fn scratch() -> Result<File> {
@@ -104,13 +105,13 @@ mod tests {
     #[test]
     fn a_reason_is_no_name_and_no_last_word() {
         let tar = "tar: x: Cannot write: No space left on device\ntar: Exiting with failure status due to previous errors";
-        assert_eq!(reason(tar), tar.lines().next());
+        assert_eq!(reason(tar.lines()), tar.lines().next());
         let cargo = "  Downloaded thiserror v2.0.1\nerror: failed to run custom build command";
-        assert_eq!(reason(cargo), cargo.lines().last());
+        assert_eq!(reason(cargo.lines()), cargo.lines().last());
         let meson = "Found ninja\n../meson.build:9:0: ERROR: Dependency \"fdt\" not found\nA full log can be found at x";
-        assert_eq!(reason(meson), meson.lines().nth(1));
+        assert_eq!(reason(meson.lines()), meson.lines().nth(1));
         let make = "make[1]: *** [a] Error 1\nmake: *** [b] Error 2";
-        assert_eq!(reason(make), make.lines().last());
+        assert_eq!(reason(make.lines()), make.lines().last());
     }
 
     #[test]

@@ -68,9 +68,11 @@ const HOST: [Column<HostStats>; 12] = [
     }),
     ("overbook_host_tasks_parked", "tasks parked, as their group has used its cpu.max", |s| s.parked),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
-    ("overbook_host_slices_extended", "slices extended although others waited, as none was due earlier", |s| {
-        s.keep
-    }),
+    (
+        "overbook_host_slices_extended",
+        "slices extended although others waited, as none was due earlier",
+        |s| s.keep,
+    ),
     ("overbook_host_turns_extended", "old name of overbook_host_slices_extended", |s| s.keep),
     (
         "overbook_host_tasks_from_other_llc",

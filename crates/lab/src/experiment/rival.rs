@@ -36,6 +36,8 @@ impl Rival {
     /// # Errors
     /// It ends, or does not come to it.
     pub fn start(name: &str, arguments: &[String]) -> Result<Rival> {
+        // One that is there still would be taken for this one.
+        ensure!(scheduler_state()? == "disabled", "another scheduler is loaded still");
         let messages = tempfile::tempfile().context("no room for the scheduler's messages")?;
         let file = program(name);
         let child = Command::new(format!("/bin/{file}"))
@@ -86,7 +88,7 @@ impl Drop for Rival {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
-        // The next run is not to take it for its own.
+        // The next run begins without it.
         let _ = is_gone();
     }
 }

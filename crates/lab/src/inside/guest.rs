@@ -404,7 +404,10 @@ impl StandIn {
                 let text = String::from_utf8_lossy(&buffer[..n]).into_owned();
                 if text == "setup" {
                     let _ = stream.write_all(b"SLEEP 10 BANNED 00000000");
-                } else if let Ok(mut list) = list.lock() {
+                } else if text != "?"
+                    && let Ok(mut list) = list.lock()
+                {
+                    // Who only looks whether it listens knocks.
                     list.push(text);
                 }
             }

@@ -41,8 +41,6 @@ struct Vm {
     /// Goes after the process.
     group: Group,
     memory: GuestMemory,
-    /// Work when it was last looked at.
-    seen: u64,
 }
 
 impl Vm {
@@ -202,16 +200,14 @@ impl State<'_> {
         let mut process = VmProcess::spawn(&config)?;
         let group = Group::create(&name, process.pid())?;
         process.go()?;
-        self.vms.push(Vm { name, vcpus, process, group, memory, seen: 0 });
+        self.vms.push(Vm { name, vcpus, process, group, memory });
         Ok(())
     }
 
     /// Every VM works from now on, within a patience that even the least pattern does not need.
     fn all_get_on(&mut self) -> Result<()> {
         // What it did before what has just happened says nothing.
-        for vm in &mut self.vms {
-            vm.seen = vm.work()?;
-        }
+        let before = self.vms.iter().map(Vm::work).collect::<Result<Vec<_>>>()?;
         let start = now_ns();
         sleep(Duration::from_millis(300));
         for nth in 0..self.vms.len() {
@@ -220,7 +216,7 @@ impl State<'_> {
                 if let Some(why) = vm.process.stopped() {
                     bail!("{} stopped: {why}", vm.name);
                 }
-                if vm.work()? > vm.seen {
+                if vm.work()? > before[nth] {
                     break;
                 }
                 if now_ns() - start > 10_000_000_000 {

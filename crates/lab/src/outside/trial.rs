@@ -9,6 +9,7 @@ use anyhow::Result;
 use overbook_kernels::emulator::PROGRAM;
 use overbook_kernels::{Emulator, Kernel};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -36,10 +37,9 @@ pub fn best(
     }
     let boot_id = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     if let Err(why) = fs::File::options().read(true).write(true).open("/dev/kvm") {
-        return Ok((
-            Accel::Icount,
-            format!("/dev/kvm cannot be opened: {why}; its users are in the group kvm"),
-        ));
+        let hint =
+            if why.kind() == ErrorKind::PermissionDenied { "; its users are in the group kvm" } else { "" };
+        return Ok((Accel::Icount, format!("/dev/kvm cannot be opened: {why}{hint}")));
     }
     let (boot_id, image, program) = (boot_id.trim(), kernel.image.display(), emulator.program.display());
     let key = format!("{FORMAT} {boot_id} {image} {program} {}", emulator.version);
