@@ -5,7 +5,8 @@
  * virtual time at which its turn ends. The tenant with the earliest deadline goes first. When its
  * virtual time has come to the deadline, the next turn begins there.
  *
- *   level     virtual time at which the turns of the tasks picked on one CPU, or from one pool, began
+ *   level     virtual time at which the turns of the tasks picked on one CPU, or from one pool,
+ *             began
  *   lag       level − virtual time: what a tenant is owed
  *   tide      the latest level of all CPUs
  *   pool      a set of CPUs that tasks are bound to

@@ -210,13 +210,13 @@ impl State<'_> {
         let before = self.vms.iter().map(Vm::work).collect::<Result<Vec<_>>>()?;
         let start = now_ns();
         sleep(Duration::from_millis(300));
-        for nth in 0..self.vms.len() {
+        for (nth, before) in before.into_iter().enumerate() {
             loop {
                 let vm = &mut self.vms[nth];
                 if let Some(why) = vm.process.stopped() {
                     bail!("{} stopped: {why}", vm.name);
                 }
-                if vm.work()? > before[nth] {
+                if vm.work()? > before {
                     break;
                 }
                 if now_ns() - start > 10_000_000_000 {
