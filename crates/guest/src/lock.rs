@@ -111,7 +111,7 @@ mod tests {
         let path = dir.path().join("lock");
         let lock = Lock::of(&path, Duration::ZERO).unwrap().unwrap();
         let mut child =
-            Command::new("cat").stdin(Stdio::piped()).stdout(lock.lend().unwrap()).spawn().unwrap();
+            Command::new("cat").stdin(Stdio::piped()).stdout(lock.lend().unwrap()).spawn().expect("cat");
         // SIGKILL closes what a process has open, and has it unlock nothing.
         let file = lock.file.as_raw_fd();
         std::mem::forget(lock);
