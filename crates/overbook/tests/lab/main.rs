@@ -245,7 +245,7 @@ fn an_interrupt_comes_once() {
             for pair in vcpus.chunks(2) {
                 let (asked, handled) = (pair[0].work, pair[1].interrupts);
                 let what = format!("{accel}, {name}: {asked}, {handled}");
-                assert!(asked > 10 && handled > 10, "{what}");
+                assert!(asked > 10 && (asked / 2..=asked * 2).contains(&handled), "{what}");
                 // The window may open or close between the two. In parallel the counters are read at other moments.
                 assert!(accel != "icount" || handled.abs_diff(asked) <= 1, "{what}");
             }
