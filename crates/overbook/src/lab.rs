@@ -8,7 +8,7 @@ mod tables;
 mod tasks;
 
 use crate::variants;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::{Args, Subcommand, ValueEnum};
 use overbook_cli::output::{Stdout, note};
 use overbook_cli::values::number;
@@ -259,9 +259,7 @@ fn choose(
         Execution::Parallel => return Ok(Accel::Parallel),
         Execution::Auto => {}
     }
-    let dir = tempfile::Builder::new().prefix("overbook-trial-").tempdir();
-    let dir = dir.context("cannot make a temporary folder: is the disk full?")?;
-    let (accel, why) = trial::best(kernel, emulator, dir.path(), &cache.dir().join("trial"), interrupted)?;
+    let (accel, why) = trial::best(kernel, emulator, &cache.dir().join("trial"), interrupted)?;
     note(format_args!("execution: {} ({why})", accel.name()));
     Ok(accel)
 }

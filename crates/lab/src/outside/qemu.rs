@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 
 /// How instructions are executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -276,6 +277,15 @@ fn tail(file: &Path, lines: usize) -> Vec<String> {
     let text = String::from_utf8_lossy(&bytes).replace('\r', "");
     let all: Vec<&str> = text.lines().filter(|l| !l.trim().is_empty()).collect();
     all[all.len().saturating_sub(lines)..].iter().map(|l| l.to_string()).collect()
+}
+
+/// A new folder for what a machine boots from and says. It goes when it is dropped.
+///
+/// # Errors
+/// The disk is full.
+pub fn folder() -> Result<TempDir> {
+    let dir = tempfile::Builder::new().prefix("overbook-lab-").tempdir();
+    dir.context("cannot make a temporary folder: is the disk full?")
 }
 
 /// Checks that a folder has room for a run.

@@ -5,7 +5,7 @@ use crate::outside::initramfs;
 use crate::outside::qemu::{self, Accel, Boot, Next, Running};
 use crate::protocol::{Event, Job, Task};
 use crate::scenario::{Cgroups, Placement, Scenario, Source};
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use overbook_kernels::{Emulator, Kernel};
 use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,10 +74,7 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
     if scenario.guest_weight() > 1 && order.accel != Accel::Icount {
         bail!("only --accel icount can stretch what Linux guests do: use it, or --set host.dilation=1");
     }
-    let dir = tempfile::Builder::new()
-        .prefix("overbook-lab-")
-        .tempdir()
-        .context("cannot make a temporary folder: is the disk full?")?;
+    let dir = qemu::folder()?;
     qemu::check_disk(dir.path(), DISK_MB)?;
     progress(0.0, "packing the initramfs");
     let job = Job {

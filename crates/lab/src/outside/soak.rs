@@ -3,10 +3,10 @@
 
 use crate::machine::shape::Shape;
 use crate::outside::initramfs;
-use crate::outside::qemu::{Accel, Boot, Next};
+use crate::outside::qemu::{self, Accel, Boot, Next};
 use crate::protocol::{Event, Job, Task};
 use crate::scenario::Host;
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use overbook_kernels::{Emulator, Kernel};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -29,10 +29,7 @@ pub fn run(
     interrupted: &AtomicBool,
     say: &mut dyn FnMut(&str),
 ) -> Result<()> {
-    let dir = tempfile::Builder::new()
-        .prefix("overbook-lab-")
-        .tempdir()
-        .context("cannot make a temporary folder: is the disk full?")?;
+    let dir = qemu::folder()?;
     let job =
         Job { task, accel: accel.name().into(), emulator: emulator.version.clone(), seed, strict: false };
     let initramfs = dir.path().join("initramfs");

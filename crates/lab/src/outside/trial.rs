@@ -2,7 +2,7 @@
 //! Which acceleration really works here: found by booting, as /dev/kvm may exist and run nothing.
 
 use crate::outside::initramfs;
-use crate::outside::qemu::{Accel, Boot, Next, Running};
+use crate::outside::qemu::{self, Accel, Boot, Next, Running};
 use crate::protocol::{Event, Job, Task};
 use crate::scenario::Host;
 use anyhow::Result;
@@ -28,7 +28,6 @@ const FORMAT: u32 = 4;
 pub fn best(
     kernel: &Kernel,
     emulator: &Emulator,
-    dir: &Path,
     memory: &Path,
     interrupted: &AtomicBool,
 ) -> Result<(Accel, String)> {
@@ -48,7 +47,7 @@ pub fn best(
     {
         return Ok(outcome(verdict));
     }
-    let verdict = boot_once(kernel, emulator, dir, interrupted)?;
+    let verdict = boot_once(kernel, emulator, interrupted)?;
     // A verdict that cannot be remembered is found again next time.
     let _ = fs::write(memory, format!("{key}\n{verdict}"));
     Ok(outcome(&verdict))
@@ -63,7 +62,9 @@ fn outcome(verdict: &str) -> (Accel, String) {
     }
 }
 
-fn boot_once(kernel: &Kernel, emulator: &Emulator, dir: &Path, interrupted: &AtomicBool) -> Result<String> {
+fn boot_once(kernel: &Kernel, emulator: &Emulator, interrupted: &AtomicBool) -> Result<String> {
+    let dir = qemu::folder()?;
+    let dir = dir.path();
     let job = Job {
         task: Task::Trial,
         accel: Accel::Kvm.name().into(),
