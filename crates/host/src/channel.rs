@@ -123,7 +123,7 @@ impl Drop for Channel {
 
 /// Makes a folder that QEMU's user may look into, whatever umask this program was started with. One that is there stays as
 /// it is.
-fn make_dir(dir: &Path) -> std::io::Result<()> {
+pub(crate) fn make_dir(dir: &Path) -> std::io::Result<()> {
     if !dir.exists() {
         fs::create_dir_all(dir)?;
         fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;

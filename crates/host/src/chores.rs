@@ -6,7 +6,6 @@ use crate::entitle::Teller;
 use crate::homes::Finder;
 use crate::settings::Settings;
 use anyhow::{Result, ensure};
-use overbook_policy::class::Class;
 use overbook_scheduler::Scheduler;
 
 /// All chores.
@@ -19,11 +18,11 @@ pub(crate) struct Chores {
 }
 
 impl Chores {
-    /// Begins; `classes` has what was said of VMs before.
-    pub(crate) fn new(scheduler: &Scheduler, stretch: f64, classes: Classes) -> Chores {
+    /// Begins.
+    pub(crate) fn new(scheduler: &Scheduler, stretch: f64) -> Chores {
         let teller = Teller::new(stretch).inspect_err(|e| log::warn!("guests are told nothing: {e:#}"));
         let finder = Some(Finder::new(scheduler, stretch));
-        Chores { teller: teller.ok(), finder, classes, classifies: true }
+        Chores { teller: teller.ok(), finder, classes: Classes::default(), classifies: true }
     }
 
     /// Does what is due.
@@ -44,18 +43,13 @@ impl Chores {
         }
     }
 
-    /// Somebody says the class of a VM, by its process. It is heeded by the next load, if not by this one.
+    /// Somebody has said the class of a VM. It is heeded by the next load, if not by this one.
     ///
     /// # Errors
     /// Classes cannot be told to the scheduler any more.
-    pub(crate) fn tell(&mut self, pid: u32, class: Class) -> Result<()> {
-        self.classes.tell(pid, class);
+    pub(crate) fn look_at_classes(&mut self) -> Result<()> {
+        self.classes.look_at_once();
         ensure!(self.classifies, "classes of VMs stay as they are, and the log says why: start it again");
         Ok(())
-    }
-
-    /// What was said of VMs.
-    pub(crate) fn into_classes(self) -> Classes {
-        self.classes
     }
 }

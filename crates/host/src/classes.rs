@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which class a VM has (`policy/class.h`): by patterns, or as somebody has said of this VM while it runs.
 
+use crate::assignments::{self, Assignments};
 use crate::settings::Settings;
 use anyhow::{Result, bail};
 use overbook_policy::class::Class;
@@ -14,8 +15,8 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Argument of a request for statistics that says a VM's class first: `PID=CLASS`.
-pub const TELL: &str = "class";
+/// Argument of a request for statistics that has somebody look at once at what was said of VMs' classes.
+pub const LOOK: &str = "classes";
 
 /// Begins a pattern of a cgroup's path.
 const CGROUP: &str = "cgroup:";
@@ -147,10 +148,10 @@ fn one_of(name: &str, vms: Vec<(u32, Identity)>) -> Result<(u32, Identity)> {
 }
 
 /// Tells the scheduler the classes of VMs, look by look.
-#[derive(Default)]
 pub struct Classes {
-    /// By process, what somebody has said.
-    told: BTreeMap<u32, Class>,
+    /// What somebody has said, and by process.
+    assignments: Assignments,
+    said: BTreeMap<u32, Class>,
     /// By place and process, what patterns say, and these patterns.
     found: BTreeMap<(u32, u32), Class>,
     patterns: (Patterns, Patterns),
@@ -159,10 +160,22 @@ pub struct Classes {
     due: Option<Instant>,
 }
 
+impl Default for Classes {
+    fn default() -> Classes {
+        Classes {
+            assignments: Assignments::of(Path::new(assignments::FILE)),
+            said: BTreeMap::new(),
+            found: BTreeMap::new(),
+            patterns: Default::default(),
+            any: false,
+            due: None,
+        }
+    }
+}
+
 impl Classes {
-    /// The VM of a process has this class from now on, whatever patterns say, until it ends.
-    pub fn tell(&mut self, pid: u32, class: Class) {
-        self.told.insert(pid, class);
+    /// The next look is due.
+    pub fn look_at_once(&mut self) {
         self.due = None;
     }
 
@@ -177,12 +190,15 @@ impl Classes {
             self.found.clear();
             self.due = None;
         }
-        let idle = !self.any && self.told.is_empty() && self.patterns == Default::default();
-        if idle || self.due.is_some_and(|due| Instant::now() < due) {
+        if self.due.is_some_and(|due| Instant::now() < due) {
             return Ok(());
         }
         self.due = Some(Instant::now() + PERIOD);
-        self.told.retain(|pid, _| Path::new("/proc").join(pid.to_string()).exists());
+        self.assignments.look();
+        self.said = self.assignments.classes();
+        if !self.any && self.said.is_empty() && self.patterns == Default::default() {
+            return Ok(());
+        }
         let places = scheduler.places()?;
         let classes: Vec<(u32, Class)> =
             places.iter().map(|(place, pid)| (*place, self.class_of(*place, *pid))).collect();
@@ -192,7 +208,7 @@ impl Classes {
     }
 
     fn class_of(&mut self, place: u32, pid: u32) -> Class {
-        if let Some(class) = self.told.get(&pid) {
+        if let Some(class) = self.said.get(&pid) {
             return *class;
         }
         let (latency, batch) = &self.patterns;

@@ -2,11 +2,10 @@
 //! A host that is scheduled.
 
 use crate::chores::Chores;
-use crate::classes::{self, Assignment, Classes, TELL};
+use crate::classes::LOOK;
 use crate::settings::Settings;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use overbook_cli::changes::{Change, Changeable, changes};
-use overbook_policy::class::Class;
 use overbook_scheduler::Scheduler;
 use overbook_scheduler::costs::ProgramStats;
 use overbook_scheduler::session::{Arguments, POLL, Session};
@@ -35,15 +34,14 @@ pub(crate) struct Hosting<'s, 'a> {
 /// What outlives one load.
 pub(crate) struct Left {
     pub settings: Settings,
-    pub classes: Classes,
     pub stats: HostStats,
 }
 
 /// What a client asks.
 pub(crate) enum Request {
     Set(Vec<Change>),
-    /// Of the VM of a process.
-    Class(u32, Class),
+    /// Look at what was said of VMs' classes.
+    Classes,
 }
 
 impl<'s, 'a> Hosting<'s, 'a> {
@@ -55,12 +53,11 @@ impl<'s, 'a> Hosting<'s, 'a> {
         scheduler: &'s mut Scheduler<'a>,
         settings: Settings,
         costs: bool,
-        classes: Classes,
         stretch: f64,
     ) -> Result<Hosting<'s, 'a>> {
         scheduler.attach(&settings.tunables(), costs)?;
         log::info!("{}", settings.in_force());
-        let chores = Chores::new(scheduler, stretch, classes);
+        let chores = Chores::new(scheduler, stretch);
         Ok(Hosting { scheduler, settings, chores, printed: HostStats::default() })
     }
 
@@ -71,7 +68,7 @@ impl<'s, 'a> Hosting<'s, 'a> {
     pub(crate) fn end(mut self) -> Result<(UserExitInfo, Left)> {
         let stats = self.stats()?;
         let exit = self.scheduler.leave();
-        Ok((exit, Left { settings: self.settings, classes: self.chores.into_classes(), stats }))
+        Ok((exit, Left { settings: self.settings, stats }))
     }
 }
 
@@ -84,9 +81,7 @@ impl Session for Hosting<'_, '_> {
         if let Some(text) = arguments.get(SET) {
             return Ok(Some(Request::Set(changes::<Settings>(text)?)));
         }
-        let Some(text) = arguments.get(TELL) else { return Ok(None) };
-        let Assignment { vm, class } = classes::assignment(text).map_err(anyhow::Error::msg)?;
-        Ok(Some(Request::Class(vm.parse().context("a process belongs here")?, class)))
+        Ok(arguments.contains_key(LOOK).then_some(Request::Classes))
     }
 
     fn describe() -> Vec<StatsMeta> {
@@ -110,7 +105,7 @@ impl Session for Hosting<'_, '_> {
                 self.settings = settings;
                 log::info!("{}", self.settings.in_force());
             }
-            Request::Class(pid, class) => self.chores.tell(pid, class)?,
+            Request::Classes => self.chores.look_at_classes()?,
         }
         self.work()
     }

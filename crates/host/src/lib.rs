@@ -5,11 +5,12 @@
 //! * [`settings`]: what may change while it runs.
 //! * [`run`]: schedule and serve until the end, load again after hotplug, do as the lab says.
 //! * [`channel`], [`entitle`]: guests are told what they could have.
-//! * [`homes`]: in which LLC vCPUs wait. [`classes`], [`domain_class`]: which class a VM has.
+//! * [`homes`]: in which LLC vCPUs wait. [`classes`], [`assignments`], [`domain_class`]: which class a VM has.
 
 // These panic where nobody reads, or the disk is full: see overbook_cli::output.
 #![warn(clippy::print_stdout, clippy::print_stderr)]
 
+pub mod assignments;
 pub mod channel;
 mod chores;
 pub mod classes;

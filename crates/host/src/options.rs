@@ -24,8 +24,7 @@ pub struct Options {
     /// Change the scheduler that is running, and print what is in force then; load nothing. May be given several times
     #[arg(long, value_name = "KEY=VALUE", value_parser = change::<Settings>, long_help = Settings::help_of_set(), groups = ["instead", "asks"])]
     pub set: Vec<Change>,
-    /// Say the class of a VM that runs (normal, latency, batch), for as long as it runs, by its name, UUID, VMID or process;
-    /// load nothing
+    /// Say the class of a VM that runs (normal, latency, batch), until it ends, by its name, UUID, VMID or process; load nothing
     #[arg(long, value_name = "NAME=CLASS", value_parser = assignment, groups = ["instead", "asks"])]
     pub class: Option<Assignment>,
     /// Count how often the scheduler's BPF programs run, and for how long (some 20 ns more per run)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `overbook host`: schedule and serve statistics until the end, load again after hotplug, or do as the lab says.
 
-use crate::classes::{self, Assignment, Classes, TELL};
+use crate::assignments::{self, assign};
+use crate::classes::{self, Assignment, LOOK};
 use crate::hosting::{COMMAND, Hosting, Left, SET};
 use crate::namespace;
 use crate::options::Options;
@@ -48,7 +49,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         log::warn!("{}", fault.describe());
     }
     // What is changed while it runs stays when it is loaded again.
-    let (mut settings, mut classes) = (options.settings.clone(), Classes::default());
+    let mut settings = options.settings.clone();
     let mut backoff = Backoff::default();
     let mut replace = options.replace;
     loop {
@@ -68,10 +69,10 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         if std::mem::take(&mut replace) && preflight::loaded().is_some() {
             replace::take_over(COMMAND, || !preflight::is_free())?;
         }
-        let mut hosting = Hosting::begin(&mut scheduler, settings, options.costs, classes, options.stretch)?;
+        let mut hosting = Hosting::begin(&mut scheduler, settings, options.costs, options.stretch)?;
         let asked = session::work(&mut hosting, options.stats, &stop)?;
         let (exit, left) = hosting.end()?;
-        (settings, classes) = (left.settings, left.classes);
+        settings = left.settings;
         let hotplug = exit.should_restart();
         let end = if hotplug { Ok(()) } else { ending::report(&exit) };
         let flapping = match () {
@@ -83,8 +84,6 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             backoff.wait(flapping, &stop);
             // It may have been asked to end while it waited.
             if !stop() && anew::is_due() {
-                // Another one has the socket by then.
-                drop(classes);
                 return Err(anew::begin());
             }
             if !stop() {
@@ -110,8 +109,7 @@ fn hold(options: &Options) -> Result<()> {
         let mut before = scheduler.stats()?;
         // Those that are still there are found anew, and count from zero.
         before.vms.retain(|pid, _| !Path::new("/proc").join(pid.to_string()).exists());
-        let mut hosting =
-            Hosting::begin(&mut scheduler, now.settings, now.costs, Classes::default(), options.stretch)?;
+        let mut hosting = Hosting::begin(&mut scheduler, now.settings, now.costs, options.stretch)?;
         writeln!(Stdout, "{{}}")?;
         loop {
             match orders.next(POLL)? {
@@ -144,13 +142,20 @@ fn set(wanted: &[Change]) -> Result<()> {
 }
 
 fn tell(assignment: &Assignment) -> Result<()> {
-    let mut client = client::connect(COMMAND)?;
     let (pid, who) = classes::find(&assignment.vm)?;
     let class = assignment.class.name();
-    let answer: HostStats = client.request("stats", vec![(TELL.into(), format!("{pid}={class}"))])?;
+    assign(Path::new(assignments::FILE), pid, assignment.class)?;
+    let Ok(mut client) = client::connect(COMMAND) else {
+        writeln!(
+            Stdout,
+            "{who} [{pid}] is {class} from when `{COMMAND}` runs, which it does not, until the VM ends"
+        )?;
+        return Ok(());
+    };
+    let answer: HostStats = client.request("stats", vec![(LOOK.into(), String::new())])?;
     if answer.classes.is_empty() {
         bail!("the scheduler that runs is none of `{COMMAND}`, or an older one without classes");
     }
-    writeln!(Stdout, "{who} [{pid}] is {class} for as long as it runs")?;
+    writeln!(Stdout, "{who} [{pid}] is {class} until it ends")?;
     Ok(())
 }

@@ -12,6 +12,7 @@ use crate::machine::task::{self, now_ns};
 use crate::protocol::{Event, Soak};
 use anyhow::{Context, Result, bail, ensure};
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
+use serde_json::Value;
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -174,12 +175,7 @@ impl State<'_> {
                 String::from_utf8_lossy(&set.stdout)
             );
         }
-        let class = CLASSES[round as usize % CLASSES.len()];
-        let told = format!("{}={class}", self.vms[0].process.pid());
-        let class_set = overbook(&["host", "--class", &told])?;
-        if !class_set.status.success() {
-            bail!("`overbook host --class {told}` failed: {}", String::from_utf8_lossy(&class_set.stderr));
-        }
+        let told = self.say(CLASSES[round as usize % CLASSES.len()])?;
         let (limited, limit) = (self.random(self.vms.len()), LIMITS[self.random(LIMITS.len())]);
         self.vms[limited].group.limit(limit)?;
         self.all_get_on()?;
@@ -187,6 +183,28 @@ impl State<'_> {
         let limited = &self.vms[limited].name;
         let patterns: Vec<&str> = self.vms.iter().map(|vm| vm.name.as_str()).collect();
         Ok(format!("{change}, {told}, {}, cpu.max of {limited} {limit:?}", patterns.join(" ")))
+    }
+
+    /// Says the class of the first VM.
+    fn say(&self, class: &str) -> Result<String> {
+        let told = format!("{}={class}", self.vms[0].process.pid());
+        let output = overbook(&["host", "--class", &told])?;
+        ensure!(
+            output.status.success(),
+            "`overbook host --class {told}` failed: {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
+        Ok(told)
+    }
+
+    /// The class of the first VM, as everybody can see it.
+    fn seen_class(&self) -> Result<Option<String>> {
+        let output = overbook(&["report", "--seconds", "0.5", "--json"])?;
+        let report: Value = serde_json::from_slice(&output.stdout)
+            .with_context(|| format!("no report: {}", String::from_utf8_lossy(&output.stderr)))?;
+        let (pid, vms) = (self.vms[0].process.pid(), report["vms"].as_array());
+        let vm = vms.into_iter().flatten().find(|vm| vm["pid"] == pid);
+        Ok(vm.and_then(|vm| Some(vm["class"].as_str()?.into())))
     }
 
     fn start_vm(&mut self) -> Result<()> {
@@ -274,7 +292,21 @@ impl State<'_> {
         child.wait()?;
         self.wait_until(|| Ok(scheduler_state()? == "disabled"), "leave after kill -9")?;
         self.all_get_on()?;
+        // It may be said while nobody schedules.
+        let class = CLASSES[(nth + 1) as usize % CLASSES.len()];
+        self.say(class)?;
         self.load()?;
+        let start = now_ns();
+        loop {
+            let seen = self.seen_class()?;
+            if seen.as_deref() == Some(class) {
+                break;
+            }
+            ensure!(
+                now_ns() - start < PATIENCE_NS,
+                "a VM that was said to be {class} while none scheduled is {seen:?}"
+            );
+        }
         self.all_get_on()?;
         Ok("killed with VMs running, and loaded again".into())
     }
