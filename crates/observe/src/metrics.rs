@@ -139,6 +139,12 @@ const CLASS: [(Column<ClassStats>, Option<Unit>, f64); 3] = [
     ),
 ];
 
+const CLASS_BROKEN: Column<ClassStats> = (
+    "overbook_class_promises_broken",
+    "times that a vCPU of this class could run and had no CPU for longer than is promised",
+    |s| s.broken,
+);
+
 const TIER: [Column<TierStats>; 1] =
     [("overbook_vm_tier_picked", "vCPUs picked, by what they were worth most for", |s| s.picked)];
 
@@ -227,6 +233,11 @@ fn host(stats: &HostStats, seen: Option<&Snapshot>, to: &mut DescriptorEncoder) 
             ConstGauge::new(of(counts) as f64 / divisor).encode(family.encode_family(&labels)?)?;
         }
     }
+    let (name, help, of) = CLASS_BROKEN;
+    let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
+    for (class, counts) in &stats.classes {
+        ConstCounter::new(of(counts)).encode(family.encode_family(&[("class", class.as_str())])?)?;
+    }
     for (name, help, of) in TIER {
         let mut family = to.encode_descriptor(name, help, None, MetricType::Counter)?;
         for (labels, vm) in &vms {
@@ -273,6 +284,7 @@ pub fn names() -> Vec<String> {
         Some(unit) => format!("{name}_{}", unit.as_str()),
         None => (*name).to_string(),
     }));
+    names.push(total(CLASS_BROKEN.0));
     names.extend(TIER.iter().map(|(name, ..)| total(name)));
     names.extend(GUEST.iter().map(|(name, ..)| total(name)));
     names.extend(GUEST_NOW.iter().map(|((name, ..), _)| name.to_string()));
@@ -305,7 +317,7 @@ mod tests {
             direct: 7,
             classes: BTreeMap::from([(
                 "latency".to_string(),
-                ClassStats { vms: 1, longest_ns: 62_500_000, promise_ns: 2_000_000_000 },
+                ClassStats { vms: 1, longest_ns: 62_500_000, promise_ns: 2_000_000_000, broken: 5 },
             )]),
             vms: BTreeMap::from([(42, vm)]),
             ..HostStats::default()
@@ -363,6 +375,7 @@ mod tests {
             "overbook_class_vms{class=\"latency\"} 1".into(),
             "overbook_class_longest_wait_seconds{class=\"latency\"} 0.0625\n".into(),
             "overbook_class_promise_seconds{class=\"latency\"} 2".into(),
+            "overbook_class_promises_broken_total{class=\"latency\"} 5\n".into(),
             "overbook_scheduler_loaded 1\n".into(),
             "overbook_scheduler_loads_total 3\n".into(),
         ] {

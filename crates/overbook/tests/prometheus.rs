@@ -158,7 +158,8 @@ fn queries() -> Vec<String> {
     let dashboard: Value = serde_json::from_str(&text).unwrap();
     let panels = dashboard["panels"].as_array().unwrap().iter();
     let targets = panels.flat_map(|panel| panel["targets"].as_array().unwrap());
-    targets.map(|target| target["expr"].as_str().unwrap().replace("$__rate_interval", "1m")).collect()
+    let filled = |expr: &str| expr.replace("$__rate_interval", "1m").replace("$instance", ".*");
+    targets.map(|target| filled(target["expr"].as_str().unwrap())).collect()
 }
 
 #[test]

@@ -40,7 +40,7 @@ impl Backoff {
 
     /// Waits as long as [`Backoff::again`] says, and no longer than until `stop`. `flapping` is what comes and goes.
     pub fn wait(&mut self, flapping: &str, stop: &dyn Fn() -> bool) {
-        log::info!("{flapping} came or went: loading again");
+        log::warn!("{flapping} came or went: loading again");
         let (start, pause) = (Instant::now(), self.again(Instant::now()));
         if !pause.is_zero() {
             log::warn!(

@@ -4,6 +4,7 @@
 
 use crate::replace::LEAVE;
 use anyhow::{Result, anyhow, bail};
+use overbook_cli::output;
 use overbook_cli::values::duration;
 use scx_stats::prelude::*;
 use std::collections::BTreeMap;
@@ -69,7 +70,7 @@ pub trait Session {
     fn ended(&self) -> bool;
 }
 
-/// Works until the end: until `stop`, a client's request to leave, or [`Session::ended`]. Whether it was asked to end.
+/// Works until the end, and says that it is [ready](output::ready): until `stop`, a client's request to leave, or [`Session::ended`]. Whether it was asked to end.
 /// Prints statistics every so many seconds, if at all.
 ///
 /// # Errors
@@ -78,6 +79,7 @@ pub fn work<S: Session>(session: &mut S, print_every: Option<f64>, stop: &dyn Fn
     let server = StatsServer::<Asked<S::Request>, Answer<S>>::new(server_data::<S>()).launch();
     // Without a server it is as good. Whoever of ours begins last on a machine has the socket.
     let server = server.inspect_err(|e| log::warn!("no statistics for others: {e:#}")).ok();
+    output::ready();
     let mut printed = Instant::now();
     while !session.ended() {
         if stop() {

@@ -85,6 +85,8 @@ pub struct ClassStats {
     pub longest_ns: u64,
     #[stat(desc = "ns of the longest time that is promised")]
     pub promise_ns: u64,
+    #[stat(desc = "times that a vCPU of this class was queued for longer than is promised")]
+    pub broken: u64,
 }
 
 counters! {
@@ -262,10 +264,11 @@ impl HostStats {
             let s = |ns: u64| ns as f64 / 1e9;
             writeln!(
                 to,
-                "  {name}: {} VMs, longest wait {:.3} s of {:.1} s promised",
+                "  {name}: {} VMs, longest wait {:.3} s of {:.1} s promised, longer than that {} times",
                 class.vms,
                 s(class.longest_ns),
-                s(class.promise_ns)
+                s(class.promise_ns),
+                class.broken
             )?;
         }
         for (pid, vm) in self.vms.iter().filter(|(_, vm)| vm.alive > 0 || vm.run_ns + vm.queued_ns > 0) {

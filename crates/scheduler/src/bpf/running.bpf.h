@@ -39,6 +39,10 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 				vcpuc->stats.longest_ns = waited;
 			if (waited > cpuc->longest[vm_class])
 				cpuc->longest[vm_class] = waited;
+			/* Nothing less is promised to anybody. */
+			if (waited > OVB_PROMISE_ROOM &&
+			    waited > ovb_class_promise(patience_ns, vm_class))
+				cpuc->broken[vm_class]++;
 		}
 		grant(taskc->tenant, cpu);
 	}

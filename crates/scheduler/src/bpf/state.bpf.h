@@ -230,13 +230,16 @@ struct cpu_ctx {
 	u64 first_dsq;
 	/* Pools that this CPU belongs to. */
 	u64 pools;
-	/* The longest time that a vCPU of each class had been queued when it came to run here, ns.
-	 * This and the counters come last: the loader finds them from the end. */
+	/* The longest time that a vCPU of each class had been queued when it came to run here, ns,
+	 * and how often one had been for longer than is promised. These and the counters come last:
+	 * the loader finds them from the end. */
 	u64 longest[OVB_CLASS_SLOTS];
+	u64 broken[OVB_CLASS_SLOTS];
 	u64 counts[OVB_COUNTS];
 };
 
-_Static_assert(__builtin_offsetof(struct cpu_ctx, longest) + 8 * (OVB_CLASS_SLOTS + OVB_COUNTS) ==
+_Static_assert(__builtin_offsetof(struct cpu_ctx, longest) +
+			       8 * (2 * OVB_CLASS_SLOTS + OVB_COUNTS) ==
 		       sizeof(struct cpu_ctx),
 	       "the loader finds these from the end");
 

@@ -32,12 +32,16 @@ impl Scheduler<'_> {
         stats.vms = self.vm_stats()?;
         let patience_ns = self.tunables.patience_ms * 1_000_000;
         for class in Class::ALL {
-            // What was longest stands just before the counters.
-            let slot = intf::OVB_CLASS_SLOTS as usize - class as usize;
-            let longest = words.iter().filter_map(|row| row.get(row.len().checked_sub(counts + slot)?));
+            // What was longest, and what was too long, stand just before the counters.
+            let slots = intf::OVB_CLASS_SLOTS as usize;
+            let column = |before: usize| {
+                let from_end = counts + before - class as usize;
+                words.iter().filter_map(move |row| row.get(row.len().checked_sub(from_end)?))
+            };
             let of_class = ClassStats {
                 vms: stats.vms.values().filter(|vm| vm.class == class.name() && vm.alive != 0).count() as u64,
-                longest_ns: longest.copied().max().unwrap_or(0),
+                longest_ns: column(2 * slots).copied().max().unwrap_or(0),
+                broken: column(slots).sum(),
                 promise_ns: class.promise(patience_ns),
             };
             stats.classes.insert(class.name().into(), of_class);
