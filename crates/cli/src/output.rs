@@ -24,6 +24,11 @@ pub fn note(text: impl fmt::Display) {
     let _ = writeln!(io::stderr(), "{text}");
 }
 
+/// Tells the service manager that this program does from now on what it was started for. Where there is none, nothing is lost.
+pub fn ready() {
+    let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
+}
+
 /// Whether an error is nothing but a reader of [`Stdout`] who has had enough.
 pub fn is_closed(error: &Error) -> bool {
     error.chain().any(|cause| {

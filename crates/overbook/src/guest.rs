@@ -20,7 +20,7 @@ impl Guest {
     /// Schedules until Ctrl-C or SIGTERM.
     pub fn run(&self) -> Result<()> {
         if !self.options.dry_run && !self.options.help_stats && self.options.replay.is_none() {
-            self.common.start(Subject::Guest, self.options.replace)?;
+            self.common.start(Subject::Guest)?;
         }
         overbook_guest::run(&self.options, &stop_at_signals()?)
     }

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Bytes that no domain's XML has.
 const LARGEST_XML: u64 = 16 << 20;
@@ -28,15 +28,16 @@ pub struct Common {
 }
 
 impl Common {
-    /// Starts what these options ask for, while a scheduler is to run. One that `replaces` another may find that this one
-    /// still answers at the address.
-    pub fn start(&self, subject: Subject, replaces: bool) -> Result<()> {
+    /// Starts what these options ask for, while a scheduler is to run. Somebody else may have the address, as the one that is
+    /// replaced or `overbook metrics`: that is no reason to schedule nothing.
+    pub fn start(&self, subject: Subject) -> Result<()> {
         let Some(address) = self.metrics else { return Ok(()) };
         let is_taken = |why: &anyhow::Error| {
             why.chain().filter_map(|cause| cause.downcast_ref()).any(|io: &io::Error| io.kind() == AddrInUse)
         };
         match exporter::serve(address, subject) {
-            Err(why) if replaces && is_taken(&why) => {
+            Err(why) if is_taken(&why) => {
+                log::warn!("{why:#}: nobody is told metrics here until it is free");
                 thread::spawn(move || serve_when_free(address, subject));
                 Ok(())
             }
@@ -45,16 +46,8 @@ impl Common {
     }
 }
 
-/// How long the one that is replaced may keep its address.
-const LEAVES: Duration = Duration::from_secs(60);
-
 fn serve_when_free(address: SocketAddr, subject: Subject) {
-    let start = Instant::now();
-    while let Err(why) = exporter::serve(address, subject) {
-        if start.elapsed() > LEAVES {
-            log::warn!("{why:#}: nobody is told any metrics");
-            return;
-        }
+    while exporter::serve(address, subject).is_err() {
         thread::sleep(Duration::from_millis(200));
     }
 }
@@ -77,7 +70,7 @@ impl Host {
     /// Schedules until Ctrl-C or SIGTERM.
     pub fn run(&self) -> Result<()> {
         if !self.options.dry_run && !self.options.help_stats {
-            self.common.start(Subject::Host, self.options.replace)?;
+            self.common.start(Subject::Host)?;
         }
         // Who only asks has nothing to put back, and ends at once, whether or not it is answered.
         let stop = if self.options.asks() { Arc::default() } else { stop_at_signals()? };
@@ -122,6 +115,7 @@ pub fn stop_at_signals() -> Result<Arc<AtomicBool>> {
 mod tests {
     use super::*;
     use clap::Command;
+    use std::net::{TcpListener, TcpStream};
 
     fn options() -> Command {
         Host::augment_args(Command::default())
@@ -145,6 +139,20 @@ mod tests {
         };
         assert_eq!(metrics(&[]), None);
         assert!(metrics(&["--metrics"]).unwrap().ip().is_loopback());
+    }
+
+    /// Two services may be given the same address.
+    #[test]
+    fn an_address_that_is_taken_is_used_when_it_is_free() {
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap();
+        Common { metrics: Some(address) }.start(Subject::Host).unwrap();
+        drop(other);
+        while TcpStream::connect(address).is_err() {
+            thread::sleep(Duration::from_millis(20));
+        }
+        let nowhere = Common { metrics: Some("192.0.2.1:9836".parse().unwrap()) };
+        assert!(nowhere.start(Subject::Host).is_err());
     }
 
     #[test]

@@ -4,7 +4,7 @@
 use crate::host::stop_at_signals;
 use anyhow::Result;
 use clap::Args;
-use overbook_cli::output::note;
+use overbook_cli::output::{note, ready};
 use overbook_cli::values::duration;
 use overbook_observe::exporter::{self, Subject};
 use std::net::SocketAddr;
@@ -26,6 +26,7 @@ impl Metrics {
     pub fn run(&self) -> Result<()> {
         let stop = stop_at_signals()?;
         let address = exporter::serve(self.listen, Subject::Host)?;
+        ready();
         note(format_args!("metrics are at http://{address}/metrics"));
         let start = Instant::now();
         let over = || self.seconds.is_some_and(|seconds| start.elapsed() >= duration(seconds));
