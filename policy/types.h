@@ -16,4 +16,8 @@ typedef long long ovb_s64;
 
 #define OVB_U64_MAX (~0ull)
 
+/* A word that others write meanwhile: read or written whole where it is named, and in that order.
+ */
+#define OVB_ONCE(word) (*(volatile __typeof__(word) *)&(word))
+
 #endif

@@ -28,28 +28,28 @@ static inline void ovb_ipi_slot_send(struct ovb_ipi_slot *sender, ovb_u32 sender
 				     struct ovb_ipi_slot *receiver, ovb_u32 receiver_id,
 				     ovb_u64 now)
 {
-	sender->last_receiver = receiver_id + 1;
-	sender->pending = 1;
-	sender->sent_at = now;
-	receiver->last_sender = sender_id + 1;
+	OVB_ONCE(sender->last_receiver) = receiver_id + 1;
+	OVB_ONCE(sender->pending) = 1;
+	OVB_ONCE(sender->sent_at) = now;
+	OVB_ONCE(receiver->last_sender) = sender_id + 1;
 }
 
 /* Nonzero if `target` is the recent receiver of this sender's IPI. */
 static inline int ovb_ipi_slot_waits_for(const struct ovb_ipi_slot *sender, ovb_u32 target_id,
 					 ovb_u64 now, ovb_u64 window)
 {
-	return sender->pending && sender->last_receiver == target_id + 1 &&
-	       ovb_vtime_gap(now, sender->sent_at) <= window;
+	return OVB_ONCE(sender->pending) && OVB_ONCE(sender->last_receiver) == target_id + 1 &&
+	       ovb_vtime_gap(now, OVB_ONCE(sender->sent_at)) <= window;
 }
 
 /* The receiver's part of an EOI. Returns the sender's id plus one, 0 if there is none. */
 static inline ovb_u32 ovb_ipi_slot_eoi(struct ovb_ipi_slot *receiver)
 {
-	ovb_u32 sender = receiver->last_sender;
+	ovb_u32 sender = OVB_ONCE(receiver->last_sender);
 
-	receiver->pending = 0;
-	receiver->last_sender = 0;
-	receiver->last_receiver = 0;
+	OVB_ONCE(receiver->pending) = 0;
+	OVB_ONCE(receiver->last_sender) = 0;
+	OVB_ONCE(receiver->last_receiver) = 0;
 	return sender;
 }
 
@@ -57,9 +57,9 @@ static inline ovb_u32 ovb_ipi_slot_eoi(struct ovb_ipi_slot *receiver)
 static inline void ovb_ipi_slot_answered(struct ovb_ipi_slot *sender, ovb_u32 receiver_id,
 					 ovb_u64 now, ovb_u64 window)
 {
-	if (sender->last_receiver == receiver_id + 1 &&
-	    ovb_vtime_gap(now, sender->sent_at) <= window)
-		sender->pending = 0;
+	if (OVB_ONCE(sender->last_receiver) == receiver_id + 1 &&
+	    ovb_vtime_gap(now, OVB_ONCE(sender->sent_at)) <= window)
+		OVB_ONCE(sender->pending) = 0;
 }
 
 /* The bit of a sender in ple-kvm's bitmap; none beyond 64 vCPUs. */
