@@ -234,7 +234,7 @@ void tun_sleep(u32 cpu)
 }
 
 /* try_to_wake_up(), by whatever runs on `cpu`. */
-void tun_wake(u32 cpu, u32 id)
+void tun_wake(u32 cpu, u32 id, bool sync)
 {
 	struct tun_task *p = tasks[id];
 	struct tun_rq *rq;
@@ -260,7 +260,7 @@ void tun_wake(u32 cpu, u32 id)
 	}
 	to = p->cpu;
 	if (may_migrate(p))
-		to = select_task_rq_scx(p, p->cpu, SCX_WAKE_TTWU);
+		to = select_task_rq_scx(p, p->cpu, SCX_WAKE_TTWU | (sync ? SCX_WAKE_SYNC : 0));
 	else if (!mask_has(p->t.cpus_ptr, to))
 		to = -1;
 	if (to < 0 || !mask_has(p->t.cpus_ptr, to))

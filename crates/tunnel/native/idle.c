@@ -109,7 +109,8 @@ s32 scx_bpf_pick_idle_cpu(const struct cpumask *allowed, u64 flags)
 
 /* scx_select_cpu_dfl(): its own CPU if the core idles, then an idle core near, then its own CPU,
  * then any that idles, near ones first. */
-static s32 select_idle(const struct task_struct *p, u32 prev, const struct cpumask *also, u64 flags)
+static s32 select_idle(const struct task_struct *p, u32 prev, const struct cpumask *also,
+		       u64 wake_flags, u64 flags)
 {
 	const struct cpumask *allowed = p->cpus_ptr;
 	bool prev_fits = mask_has(allowed, prev) && (!also || mask_has(also, prev));
@@ -117,6 +118,16 @@ static s32 select_idle(const struct task_struct *p, u32 prev, const struct cpuma
 	u32 i;
 	s32 cpu;
 
+	/* Who wakes it is about to sleep: the waker's CPU, as long as any idles. Until 7.0 the masks
+	 * were looked at that nobody fills. */
+	if (wake_flags & SCX_WAKE_SYNC && LINUX_KERNEL_VERSION >= (7 << 16)) {
+		cpu = (s32)cx->cpu;
+		if (prev_fits && llc_first[cpu] == llc_first[prev] && test_and_clear(prev))
+			return (s32)prev;
+		if (!rqs[cpu].local.nr && mask_has(allowed, cpu) && (!also || mask_has(also, cpu)) &&
+		    find(&idle_cpus, &idle_cpus, NULL, NULL, 0) >= 0)
+			return cpu;
+	}
 	if (prev_fits && mask_has(&idle_cores, prev) && test_and_clear(prev))
 		return prev;
 	for (i = 0; i < 3; i++) {
@@ -142,7 +153,7 @@ s32 scx_bpf_select_cpu_dfl(struct task_struct *p, s32 prev, u64 flags, bool *idl
 
 	tun_count_kfunc("scx_bpf_select_cpu_dfl");
 	point();
-	cpu = select_idle(p, prev, NULL, 0);
+	cpu = select_idle(p, prev, NULL, flags, 0);
 	*idle = cpu >= 0;
 	return cpu >= 0 ? cpu : prev;
 }
@@ -152,7 +163,7 @@ s32 __scx_bpf_select_cpu_and(struct task_struct *p, const struct cpumask *also,
 {
 	tun_count_kfunc("scx_bpf_select_cpu_and");
 	point();
-	return select_idle(p, args->prev_cpu, also, args->flags);
+	return select_idle(p, args->prev_cpu, also, args->wake_flags, args->flags);
 }
 
 const struct cpumask *scx_bpf_get_idle_cpumask(void)

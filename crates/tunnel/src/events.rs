@@ -96,11 +96,12 @@ impl World {
         }
         entry.wake_at = None;
         // One interrupt wakes all of a period; others are woken where they slept.
-        let cpu = if matches!(entry.spec.kind, Kind::Periodic(..)) { 0 } else { entry.cpu };
+        let by_cpu0 = matches!(entry.spec.kind, Kind::Periodic(..));
+        let cpu = if by_cpu0 { 0 } else { entry.cpu };
         if let Kind::Vcpu(vm, nth) = entry.spec.kind {
             self.vms[vm].vcpus[nth].woken = true;
         }
-        self.enter(cpu, Op::Wake(task));
+        self.enter(cpu, Op::Wake(task, by_cpu0 && self.host.sync));
     }
 
     /// A CPU enters the kernel for an operation, behind those that it has not come to yet.
@@ -158,7 +159,7 @@ impl World {
                 self.tasks[curr as usize].in_spin = true;
                 Some(op)
             }
-            Op::Wake(task) => {
+            Op::Wake(task, _) => {
                 self.tasks[task as usize].woken_at = Some(self.now);
                 Some(op)
             }
@@ -209,10 +210,10 @@ impl World {
                 self.push(self.now + IPI_NS, Event::Poke(*task));
             }
             Op::Accept(task, _) if !self.model.is_runnable(*task) => {
-                self.cpus[cpu as usize].todo.push_back(Op::Wake(*task));
+                self.cpus[cpu as usize].todo.push_back(Op::Wake(*task, false));
             }
             // Whom the scheduler loses has been put into no queue.
-            Op::Wake(task) if self.model.is_runnable(*task) => {
+            Op::Wake(task, _) if self.model.is_runnable(*task) => {
                 let now = self.now;
                 let entry = &mut self.tasks[*task as usize];
                 if entry.waits_since.is_none()

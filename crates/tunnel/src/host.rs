@@ -68,6 +68,8 @@ pub struct Host {
     pub homes_ns: u64,
     /// Ends of interrupts do not exit, as with APICv: KVM and so the scheduler are not told of them.
     pub apicv: bool,
+    /// Wake-ups by CPU 0 are synchronous, as sockets and pipes have them.
+    pub sync: bool,
     /// The object to load instead of the crate's own.
     pub object: Option<Vec<u8>>,
 }
@@ -95,6 +97,7 @@ impl Default for Host {
             starve: 0,
             no_timers: 0,
             apicv: false,
+            sync: false,
             object: None,
         }
     }

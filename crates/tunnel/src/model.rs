@@ -107,7 +107,7 @@ functions! {
     set_cpu(u32);
     schedule(u32);
     sleep(u32);
-    wake(u32, u32);
+    wake(u32, u32, bool);
     tick(u32);
     plain_yield(u32);
     deferred(u32);
@@ -430,8 +430,8 @@ impl Model {
         schedule(cpu: u32);
         /// The running task sleeps.
         sleep(cpu: u32);
-        /// Wakes a task.
-        wake(cpu: u32, task: u32);
+        /// Wakes a task; synchronously, if whoever does so is about to sleep.
+        wake(cpu: u32, task: u32, sync: bool);
         /// The periodic tick.
         tick(cpu: u32);
         /// IPIs of the last window whose senders wait for receivers that do not know.

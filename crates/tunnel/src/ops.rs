@@ -22,7 +22,8 @@ pub enum Op {
     PvYield(u32),
     /// The running task was in a spin when it left.
     Resumed,
-    Wake(u32),
+    /// Synchronously or not.
+    Wake(u32, bool),
     /// An interrupt for a vCPU: task, vector.
     Accept(u32, u32),
     /// The running vCPU ends an interrupt: task, vector, whether KVM sees that.
@@ -52,7 +53,7 @@ impl Op {
             Op::Spin => "spin",
             Op::PvYield(_) => "PV yield",
             Op::Resumed => "resumed",
-            Op::Wake(_) => "wake",
+            Op::Wake(..) => "wake",
             Op::Accept(..) => "interrupt",
             Op::Eoi(..) => "eoi",
             Op::Kick(..) => "kick",
@@ -83,7 +84,7 @@ impl Op {
             Op::Spin => model.spin(cpu),
             Op::PvYield(task) => model.pv_yield(cpu, *task),
             Op::Resumed => model.resumed(cpu),
-            Op::Wake(task) => model.wake(cpu, *task),
+            Op::Wake(task, sync) => model.wake(cpu, *task, *sync),
             Op::Accept(task, vector) => model.accept_irq(cpu, *task, *vector, *vector == DEVICE_VECTOR),
             Op::Eoi(task, vector, told) => model.eoi(cpu, *task, *vector, *told),
             Op::Kick(to, flags) => model.kick(cpu, *to, *flags),

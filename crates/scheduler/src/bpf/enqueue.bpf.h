@@ -17,6 +17,10 @@ s32 BPF_STRUCT_OPS(overbook_select_cpu, struct task_struct *p, s32 prev_cpu, u64
 	bool idle = false;
 	s32 cpu, near = preferred_cpu(p, prev_cpu);
 
+	/* Who wakes it is said to sleep soon. Until then Linux 7 would give it that busy CPU as if
+	 * it idled, and whoever runs there, a vCPU that was interrupted maybe, would be preempted.
+	 */
+	wake_flags &= ~SCX_WAKE_SYNC;
 	if (packs() && near >= 0) {
 		prev_cpu = near;
 		cpu = idle_preferred(p, prev_cpu, wake_flags);

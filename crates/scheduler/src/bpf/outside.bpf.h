@@ -44,13 +44,29 @@ __noinline int evacuate(u32 cpu, u32 llc)
 	return 0;
 }
 
+/* Patience is as on other CPUs; and who must wait in an LLC's queue, as it may use several CPUs
+ * none of which is preferred, has its turn. */
+static bool look_for_overdue_outside(s32 cpu, struct cpu_ctx *cpuc)
+{
+	u64 now = scx_bpf_now();
+
+	if (!cpuc->urgent && now - cpuc->looked_at < LOOK_EVERY)
+		return false;
+	cpuc->looked_at = now;
+	cpuc->looks++;
+	if (cpuc->urgent)
+		cpuc->urgent--;
+	return run_overdue(cpu_dsq(cpu), LONG_SCAN, cpuc->looks & 1 ? SCX_DSQ_ITER_REV : 0, now) ||
+	       evacuate(cpu, llc_of(cpu));
+}
+
 /* A CPU that is not preferred runs what can run nowhere else. */
 static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prevc,
 			struct cpu_ctx *cpuc)
 {
 	if (prevc && is_throttled(prevc->node))
 		prevc = NULL;
-	if (run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
+	if (look_for_overdue_outside(cpu, cpuc) || run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
 	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || evacuate(cpu, llc_of(cpu)))
 		return;
 	if (prevc && !is_bound(prev, cpu)) {

@@ -51,8 +51,11 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		run_outside(cpu, prev, prevc, cpuc);
 		return;
 	}
-	if (look_for_overdue(cpu, llc, cpuc))
+	if (look_for_overdue(cpu, llc, cpuc)) {
+		/* Whoever left waiting for a sibling is not the one who leaves next. */
+		cpuc->goes_on = 0;
 		return;
+	}
 	/* Before the others' keys are looked at: key_now() would do it after that, for one alone.
 	 */
 	if (prevc) {

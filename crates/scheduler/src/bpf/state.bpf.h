@@ -359,12 +359,13 @@ static bool is_pool_dsq(u64 dsq)
 }
 
 /* How long a task that waits for a CPU has done so, ns. Another CPU, whose clock is another, may
- * have queued it after `now`. */
+ * have queued it after `now`, or may just have begun to run it. */
 static u64 wait_of(const struct task_ctx *taskc, u64 now)
 {
-	s64 ns = (s64)(now - taskc->waits_since);
+	u64 since = taskc->waits_since;
+	s64 ns = (s64)(now - since);
 
-	return ns > 0 ? (u64)ns : 0;
+	return since && ns > 0 ? (u64)ns : 0;
 }
 
 /* Whether a task may run on a CPU. */

@@ -232,3 +232,38 @@ pub(super) fn an_idle_task_that_is_rescued() -> Option<String> {
     // Once a second, a slice of 3 ms.
     (had < 30.0).then(|| format!("a SCHED_IDLE task that waits for a second has {had:.1} ms in 20 s"))
 }
+
+/// Who wakes a task by a socket or a pipe keeps its CPU while others idle. Linux 7 offers the waker's.
+pub(super) fn woken_synchronously() -> Option<String> {
+    let machine = Host { sync: true, version: 7 << 16 | 3 << 8, ..host(2, 1) };
+    let mut world = World::new(machine).unwrap();
+    hogs(&mut world, 1, "hog", Some(vec![0]), None);
+    world.task(TaskSpec::new("woken", Kind::Periodic(500_000, 5 * MS)));
+    let (had, _) = of(&measured(&mut world, 100 * MS, SECOND), "hog");
+    println!("beside an idle CPU a hog has {had:.3} CPUs");
+    (had < 0.98).then(|| format!("a hog has {had:.3} CPUs beside one that idles"))
+}
+
+/// Patience holds on CPUs that are not preferred, too: the kernel's watchdog looks there as well.
+pub(super) fn bound_outside() -> Option<String> {
+    let mut machine = host(4, 1);
+    machine.set.push(("may_prefer".into(), 1));
+    let mut world = World::new(machine).unwrap();
+    let bound = |name: &str, cpus: Vec<u32>, weight| TaskSpec {
+        cpus: Some(cpus),
+        weight,
+        ..TaskSpec::new(name, Kind::Hog)
+    };
+    for i in 0..2 {
+        world.task(bound(&format!("heavy{i}"), vec![3], 8000));
+        world.task(bound(&format!("heavier{i}"), vec![2], 8000));
+    }
+    world.task(bound("light", vec![3], 2));
+    // It waits in the LLC's queue when both of its CPUs lose preference.
+    world.task(bound("on two", vec![2, 3], 2));
+    world.at(100 * MS, Change::Prefer(vec![0, 1]));
+    let report = measured(&mut world, 200 * MS, 25 * SECOND);
+    let waits = ["light", "on two"].map(|name| task(&report, name).longest_wait / MS);
+    println!("bound to CPUs that are not preferred: {waits:?} ms");
+    waits.iter().any(|wait| *wait > 11_000).then(|| format!("who is bound there waits for {waits:?} ms"))
+}
