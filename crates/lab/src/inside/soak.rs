@@ -202,7 +202,7 @@ impl State<'_> {
         let output = overbook(&["report", "--seconds", "0.5", "--json"])?;
         let report: Value = serde_json::from_slice(&output.stdout)
             .with_context(|| format!("no report: {}", String::from_utf8_lossy(&output.stderr)))?;
-        let (pid, vms) = (self.vms[0].process.pid(), report["vms"].as_array());
+        let (pid, vms) = (self.vms[0].process.pid(), report["window"]["vms"].as_array());
         let vm = vms.into_iter().flatten().find(|vm| vm["pid"] == pid);
         Ok(vm.and_then(|vm| Some(vm["class"].as_str()?.into())))
     }
