@@ -34,7 +34,7 @@ build: setup
 ## The main job: an emulated oversubscribed KVM host, measured.
 lab: build
 	$(OVERBOOK) lab emulator --build
-	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/headline/%.toml) $(LAB_SETTINGS) --jobs 2 --output $(RESULTS)
+	$(OVERBOOK) lab run $(LAB_SCENARIOS:%=scenarios/headline/%.toml) $(LAB_SETTINGS) --kernel 6.18 --accel icount --jobs 2 --output $(RESULTS)
 
 ## The kernel with this project's patches, for the lab: docs/kernel.md.
 kernel: build

@@ -88,6 +88,15 @@ fn measured(report: &Report) -> String {
     options
 }
 
+/// The option for a kernel that has the project's patches, by its release: others run on whatever there is.
+fn patched(release: &str) -> String {
+    let of = release.strip_suffix("-overbook").and_then(|version| {
+        let (series, _) = version.rsplit_once('.')?;
+        Some(format!(" --kernel patched-{series}"))
+    });
+    of.unwrap_or_default()
+}
+
 /// What measures them again: a command for all that were run alike. A report's name tells how: the scenario, and after
 /// each `+` whose variants it took, or a setting.
 fn commands(reports: &[&Report]) -> String {
@@ -99,7 +108,7 @@ fn commands(reports: &[&Report]) -> String {
             true => format!(" --set {part}"),
             false => format!(" --variants-of scenarios/*/{part}.toml"),
         });
-        let options = options.collect::<String>() + &measured(report);
+        let options = options.collect::<String>() + &measured(report) + &patched(&report.machine.kernel);
         match alike.iter_mut().find(|(known, _)| *known == options) {
             Some((_, names)) => names.push(name),
             None => alike.push((options, vec![name])),
@@ -303,6 +312,8 @@ mod tests {
         let said = source(&[&report]);
         assert!(said.starts_with("Commit 5c9525cccd; "), "{said}");
         assert!(said.ends_with("`overbook lab run scenarios/*/sample.toml`"), "{said}");
+        assert_eq!(patched("7.3.4-overbook"), " --kernel patched-7.3");
+        assert_eq!(patched("6.18.15+deb13-cloud-amd64"), "");
         let mut other = report.clone();
         other.scenario.name = "sample+rivals+linux.guests=3".into();
         let said = source(&[&report, &other]);
