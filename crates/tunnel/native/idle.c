@@ -118,13 +118,14 @@ static s32 select_idle(const struct task_struct *p, u32 prev, const struct cpuma
 	u32 i;
 	s32 cpu;
 
-	/* Who wakes it is about to sleep: the waker's CPU, as long as any idles. Until 7.0 the masks
-	 * were looked at that nobody fills. */
+	/* Who wakes it is about to sleep: the waker's CPU, as long as any idles. Until 7.0 the
+	 * masks were looked at that nobody fills. */
 	if (wake_flags & SCX_WAKE_SYNC && LINUX_KERNEL_VERSION >= (7 << 16)) {
 		cpu = (s32)cx->cpu;
 		if (prev_fits && llc_first[cpu] == llc_first[prev] && test_and_clear(prev))
 			return (s32)prev;
-		if (!rqs[cpu].local.nr && mask_has(allowed, cpu) && (!also || mask_has(also, cpu)) &&
+		if (!rqs[cpu].local.nr && mask_has(allowed, cpu) &&
+		    (!also || mask_has(also, cpu)) &&
 		    find(&idle_cpus, &idle_cpus, NULL, NULL, 0) >= 0)
 			return cpu;
 	}
