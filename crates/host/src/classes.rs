@@ -15,8 +15,9 @@ use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
-/// Argument of a request for statistics that has somebody look at once at what was said of VMs' classes.
-pub const LOOK: &str = "classes";
+/// Argument of a request for statistics that says a VM's class first: `PID=CLASS`. It has been written down by then, and is
+/// looked for at once; a scheduler from before an upgrade goes by the argument alone.
+pub const TELL: &str = "class";
 
 /// Begins a pattern of a cgroup's path.
 const CGROUP: &str = "cgroup:";

@@ -2,7 +2,7 @@
 //! A host that is scheduled.
 
 use crate::chores::Chores;
-use crate::classes::LOOK;
+use crate::classes::TELL;
 use crate::settings::Settings;
 use anyhow::Result;
 use overbook_cli::changes::{Change, Changeable, changes};
@@ -81,7 +81,7 @@ impl Session for Hosting<'_, '_> {
         if let Some(text) = arguments.get(SET) {
             return Ok(Some(Request::Set(changes::<Settings>(text)?)));
         }
-        Ok(arguments.contains_key(LOOK).then_some(Request::Classes))
+        Ok(arguments.contains_key(TELL).then_some(Request::Classes))
     }
 
     fn describe() -> Vec<StatsMeta> {

@@ -2,7 +2,7 @@
 //! `overbook host`: schedule and serve statistics until the end, load again after hotplug, or do as the lab says.
 
 use crate::assignments::{self, assign};
-use crate::classes::{self, Assignment, LOOK};
+use crate::classes::{self, Assignment, TELL};
 use crate::hosting::{COMMAND, Hosting, Left, SET};
 use crate::namespace;
 use crate::options::Options;
@@ -152,7 +152,7 @@ fn tell(assignment: &Assignment) -> Result<()> {
         )?;
         return Ok(());
     };
-    let answer: HostStats = client.request("stats", vec![(LOOK.into(), String::new())])?;
+    let answer: HostStats = client.request("stats", vec![(TELL.into(), format!("{pid}={class}"))])?;
     if answer.classes.is_empty() {
         bail!("the scheduler that runs is none of `{COMMAND}`, or an older one without classes");
     }
