@@ -13,7 +13,7 @@ use crate::trace;
 use crate::watch::{self, COMMAND, SET, watch};
 use anyhow::{Result, bail};
 use overbook_cli::Bare;
-use overbook_cli::output::Stdout;
+use overbook_cli::output::{Stdout, ready};
 use overbook_scheduler::backoff::Backoff;
 use overbook_scheduler::session::{Order, Orders};
 use overbook_scheduler::{anew, client, preflight, replace};
@@ -84,6 +84,7 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
         let mut berth = Berth::new(&mut object);
         let mut enforcer = berth.enforcer(options)?;
         if options.dry_run {
+            ready();
             writeln!(Stdout, "the kernel accepts {}", options.enforce.what())?;
             return Ok(());
         }

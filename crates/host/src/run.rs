@@ -6,10 +6,10 @@ use crate::classes::{self, Assignment, TELL};
 use crate::hosting::{COMMAND, Hosting, Left, SET};
 use crate::namespace;
 use crate::options::Options;
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use overbook_cli::Bare;
 use overbook_cli::changes::Change;
-use overbook_cli::output::{Stdout, note};
+use overbook_cli::output::{Stdout, note, ready};
 use overbook_scheduler::backoff::Backoff;
 use overbook_scheduler::session::{self, Order, Orders, POLL, Session};
 use overbook_scheduler::stats::HostStats;
@@ -57,6 +57,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         let mut object = MaybeUninit::uninit();
         let mut scheduler = Scheduler::load(Mode::Host, &options.loading(), &mut object)?;
         if options.dry_run {
+            ready();
             let sees = scheduler.sees();
             writeln!(Stdout, "the kernel accepts the scheduler; seen of guests' interrupts: {sees}")?;
             return Ok(());
@@ -152,9 +153,11 @@ fn tell(assignment: &Assignment) -> Result<()> {
         )?;
         return Ok(());
     };
-    let answer: HostStats = client.request("stats", vec![(TELL.into(), format!("{pid}={class}"))])?;
+    let asked = vec![(TELL.into(), format!("{pid}={class}"))];
+    let kept = || format!("{who} [{pid}] is {class} from when `{COMMAND}` runs");
+    let answer: HostStats = client.request("stats", asked).with_context(kept)?;
     if answer.classes.is_empty() {
-        bail!("the scheduler that runs is none of `{COMMAND}`, or an older one without classes");
+        bail!("{}: what runs is another scheduler, or an older one without classes", kept());
     }
     writeln!(Stdout, "{who} [{pid}] is {class} until it ends")?;
     Ok(())

@@ -70,7 +70,7 @@ pub trait Session {
     fn ended(&self) -> bool;
 }
 
-/// Works until the end, and says that it is [ready](output::ready): until `stop`, a client's request to leave, or [`Session::ended`]. Whether it was asked to end.
+/// Says that it is [ready](output::ready), and works until the end: until `stop`, a client's request to leave, or [`Session::ended`]. Whether it was asked to end.
 /// Prints statistics every so many seconds, if at all.
 ///
 /// # Errors

@@ -126,8 +126,10 @@ static s32 select_idle(const struct task_struct *p, u32 prev, const struct cpuma
 			return (s32)prev;
 		if (!rqs[cpu].local.nr && mask_has(allowed, cpu) &&
 		    (!also || mask_has(also, cpu)) &&
-		    find(&idle_cpus, &idle_cpus, NULL, NULL, 0) >= 0)
+		    find(&idle_cpus, &idle_cpus, NULL, NULL, 0) >= 0) {
+			test_and_clear((u32)cpu);
 			return cpu;
+		}
 	}
 	if (prev_fits && mask_has(&idle_cores, prev) && test_and_clear(prev))
 		return prev;
