@@ -6,6 +6,7 @@
 //! * [`affinity`]: where tasks may run.
 //! * [`cpulist`]: lists of CPUs.
 //! * [`changes`]: what may change while a program runs, `--set KEY=VALUE`.
+//! * [`files`]: how they write what others read.
 //! * [`output`]: how they print.
 
 // These panic where nobody reads, or the disk is full: see output.
@@ -15,6 +16,7 @@ pub mod affinity;
 mod bare;
 pub mod changes;
 pub mod cpulist;
+pub mod files;
 pub mod output;
 pub mod values;
 

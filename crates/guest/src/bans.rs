@@ -4,9 +4,9 @@
 //! So both are written down for as long as that irqbalance is there.
 
 use crate::irqbalance::Irqbalance;
-use crate::publish;
 use anyhow::{Context, Result};
 use overbook_cli::cpulist::{self, Cpus};
+use overbook_cli::files;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use std::fs;
@@ -50,7 +50,7 @@ impl Bans {
         if all == irqbalance.banned || !told.bans.insert(cpulist::format(&all)) {
             return Ok(());
         }
-        publish::replace(&self.0, &serde_json::to_vec(&told)?)
+        files::replace(&self.0, &serde_json::to_vec(&told)?)
             .with_context(|| format!("cannot write {}", self.0.display()))
     }
 

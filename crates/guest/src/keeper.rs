@@ -9,10 +9,11 @@
 use crate::cpusets::Changed;
 use crate::irqbalance::Irqbalance;
 use crate::lock::{LEAVES, Lock};
-use crate::publish::{self, Published};
+use crate::publish::Published;
 use crate::steer::Steering;
 use anyhow::{Context, Result};
 use overbook_cli::cpulist::Cpus;
+use overbook_cli::files;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io::{BufRead, Write};
@@ -62,7 +63,7 @@ impl Undo {
 
     /// Replaces what is in [`FILE`].
     fn save(&self) -> Result<()> {
-        publish::replace(Path::new(FILE), &serde_json::to_vec(self)?)
+        files::replace(Path::new(FILE), &serde_json::to_vec(self)?)
             .with_context(|| format!("cannot write {FILE}"))
     }
 }

@@ -4,6 +4,7 @@
 
 use anyhow::{Context, Result};
 use overbook_cli::cpulist::{self, Cpus};
+use overbook_cli::files::replace;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -27,14 +28,6 @@ impl Published {
         replace(&self.0, format!("{}\n", cpulist::format(cpus)).as_bytes())
             .with_context(|| format!("cannot publish the preferred CPUs in {}", self.0.display()))
     }
-}
-
-/// Replaces a file as a whole, and makes its folder if need be.
-pub fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
-    let fresh = file.with_extension("new");
-    fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
-    fs::write(&fresh, content)?;
-    fs::rename(&fresh, file)
 }
 
 impl Drop for Published {

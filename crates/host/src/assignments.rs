@@ -4,6 +4,7 @@
 
 use crate::channel;
 use anyhow::{Context, Result};
+use overbook_cli::files::replace;
 use overbook_policy::class::Class;
 use procfs::FromRead;
 use procfs::process::Stat;
@@ -52,9 +53,7 @@ pub fn assign(file: &Path, pid: u32, class: Class) -> Result<()> {
     let mut all = read(file).inspect_err(|why| log::warn!("{why:#}: written anew")).unwrap_or_default();
     all.retain(|one| one.pid != pid && one.still_runs());
     all.push(Assigned { pid, began, class: class.name().into() });
-    let fresh = file.with_extension("new");
-    fs::write(&fresh, serde_json::to_vec(&all)?).with_context(problem)?;
-    fs::rename(&fresh, file).with_context(problem)
+    replace(file, &serde_json::to_vec(&all)?).with_context(problem)
 }
 
 /// The file as it was last read.
