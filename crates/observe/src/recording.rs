@@ -183,6 +183,13 @@ impl Recorder {
     }
 }
 
+impl Drop for Recorder {
+    /// Gives the lock back at once: a child that another thread starts has the file until it executes its program.
+    fn drop(&mut self) {
+        let _ = self.file.unlock();
+    }
+}
+
 /// The next line, and its moment; nothing behind the last whole snapshot.
 fn next_line(from: &mut Old) -> Result<Option<(u64, Vec<u8>)>> {
     let mut line = Vec::new();
@@ -349,6 +356,18 @@ mod tests {
         assert_eq!(times.iter().filter(|t| **t == 0).count(), 2, "{times:?}");
         // It goes on as coarse as it was left.
         assert!(Recorder::open(&path, 2000).unwrap().step() > STEP, "{times:?}");
+    }
+
+    #[test]
+    fn the_lock_goes_with_the_recorder_though_a_child_has_the_file_still() {
+        let (_dir, path) = place();
+        let recorder = Recorder::open(&path, 1 << 20).unwrap();
+        // What another thread starts has all files until it executes its program.
+        let inherited = recorder.file.try_clone().unwrap();
+        assert!(Recorder::open(&path, 1 << 20).is_err());
+        drop(recorder);
+        Recorder::open(&path, 1 << 20).unwrap();
+        drop(inherited);
     }
 
     #[test]
