@@ -60,6 +60,8 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "VMs larger than an LLC", play: cpus::larger_than_an_llc },
     Trial { name: "an idle LLC", play: cpus::idle_llc },
     Trial { name: "pools in an LLC", play: cpus::small_pools },
+    Trial { name: "a pool on two LLCs", play: cpus::pool_on_llcs },
+    Trial { name: "homes in a pool", play: cpus::homes_in_a_pool },
     Trial { name: "long alone", play: tasks::long_alone },
     Trial { name: "long sleeps", play: tasks::long_sleeps },
     Trial { name: "real-time tasks", play: tasks::real_time },

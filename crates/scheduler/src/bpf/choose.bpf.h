@@ -71,8 +71,8 @@ static bool take_thread(u32 pid, s32 cpu, bool far)
 		return false;
 	taskc = task_ctx(p);
 	if (taskc && taskc->queued &&
-	    (taskc->dsq == llc_dsq(llc_of(cpu)) || (far && taskc->dsq < OVB_MAX_LLCS) ||
-	     taskc->dsq == cpu_dsq(cpu) || is_pool_dsq(taskc->dsq))) {
+	    (is_shared_in(taskc->dsq, llc_of(cpu)) || taskc->dsq == cpu_dsq(cpu) ||
+	     (far && (taskc->dsq < OVB_MAX_LLCS || is_pool_dsq(taskc->dsq))))) {
 		if (!bpf_iter_scx_dsq_new(&it, taskc->dsq, 0) && may_run_on(p, cpu))
 			taken = move_here(&it, p, slice_of(taskc->vm));
 		bpf_iter_scx_dsq_destroy(&it);

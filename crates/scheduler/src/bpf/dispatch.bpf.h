@@ -120,7 +120,7 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 
 		if (!pool)
 			break;
-		look_into(pool_dsq(pool), pool);
+		look_into(pool_dsq(pool, llc), pool);
 		pools &= pools - 1;
 	}
 	look_into(llc_dsq(llc), 0);
@@ -130,6 +130,17 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 static bool is_queued_in(u64 dsq)
 {
 	return scx_bpf_dsq_nr_queued(dsq) > 0 || scx_bpf_dsq_nr_queued(idle_dsq(dsq)) > 0;
+}
+
+/* Whether a task waits in a pool, in whatever LLC. */
+__noinline int is_queued_in_pool(u32 pool)
+{
+	u32 i;
+
+	bpf_for (i, 0, nr_llcs)
+		if (scx_bpf_dsq_nr_queued(pool_dsq(pool, i)) > 0)
+			return true;
+	return false;
 }
 
 /* Whether a task is queued where a CPU that has nothing to do takes it from. */
@@ -147,7 +158,7 @@ static bool somebody_waits(s32 cpu)
 		if (is_queued_in(llc_dsq(i)))
 			return true;
 	bpf_for (i, 0, pools ? OVB_MAX_POOLS : 0)
-		if (pools >> i & 1 && scx_bpf_dsq_nr_queued(pool_dsq(i)) > 0)
+		if (pools >> i & 1 && is_queued_in_pool(i))
 			return true;
 	return false;
 }
@@ -174,6 +185,26 @@ __noinline int pull_from(u64 dsq, u64 before)
 	return 0;
 }
 
+/* Takes who waits in another LLC, be it in one of this CPU's pools there. */
+__noinline int pull_over(u32 other)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	u64 pools = cpuc ? cpuc->pools | 1 : 0;
+	u32 i;
+
+	bpf_for (i, 0, OVB_MAX_POOLS) {
+		u64 dsq;
+
+		if (!pools)
+			break;
+		dsq = shared_dsq((u32)__builtin_ctzll(pools), other);
+		if (scx_bpf_dsq_nr_queued(dsq) > 0 && pull_from(dsq, 0))
+			return true;
+		pools &= pools - 1;
+	}
+	return false;
+}
+
 /* For a CPU without work: takes who waits in another LLC, this NUMA node's first; or a SCHED_IDLE
  * task. */
 static bool pull(u32 llc, bool sched_idle)
@@ -183,14 +214,15 @@ static bool pull(u32 llc, bool sched_idle)
 	bpf_for (i, 0, 2 * nr_llcs) {
 		bool remote = i >= nr_llcs;
 		u32 other = llc + (remote ? i - nr_llcs : i);
-		u64 dsq;
+		u64 idle;
 
 		if (other >= nr_llcs)
 			other -= nr_llcs;
 		if (other == llc || (llc_node[bounded(other, OVB_MAX_LLCS)] != node) != remote)
 			continue;
-		dsq = sched_idle ? idle_dsq(llc_dsq(other)) : llc_dsq(other);
-		if (scx_bpf_dsq_nr_queued(dsq) > 0 && pull_from(dsq, 0)) {
+		idle = idle_dsq(llc_dsq(other));
+		if (sched_idle ? scx_bpf_dsq_nr_queued(idle) > 0 && pull_from(idle, 0)
+			       : pull_over(other)) {
 			count(OVB_COUNT_PULLED);
 			return true;
 		}
@@ -203,14 +235,26 @@ static bool pull(u32 llc, bool sched_idle)
 #define BALANCE_EVERY  2
 #define BALANCE_SLICES 2
 
+/* Takes who waits in an LLC for all CPUs of a pool, if that one is owed much more than `first`. */
+__noinline int balance_with(u32 other, u32 pool, u64 first)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	u64 dsq = shared_dsq(pool, other), before;
+
+	if (!cpuc || (pool && scx_bpf_dsq_nr_queued(dsq) <= 0) || !peek_at(dsq, cpuc))
+		return false;
+	before = first - pool_at(pool)->offset - BALANCE_SLICES * cpuc->peeked_slice;
+	return ovb_vtime_before(cpuc->peeked_key, before) && pull_from(dsq, before);
+}
+
 /* LLCs have an order of their own each, and one time. Whoever is owed much more elsewhere than the
  * first here, or than the task that runs here if nobody waits, is taken over: so LLCs with unequal
  * loads become alike, and a task does not change its LLC at every slice. One other LLC at a time.
  */
 static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 {
-	u64 before, now;
-	u32 other;
+	u64 now, pools = cpuc->pools | 1;
+	u32 other, i;
 
 	if (nr_llcs < 2)
 		return false;
@@ -219,13 +263,18 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 		return false;
 	cpuc->balanced_at = now;
 	other = cpuc->balanced_with = llc_after(cpuc->balanced_with);
-	if (other == llc || !peek_at(llc_dsq(other), cpuc))
+	if (other == llc)
 		return false;
-	before = first - pool_at(0)->offset - BALANCE_SLICES * cpuc->peeked_slice;
-	if (!ovb_vtime_before(cpuc->peeked_key, before) || !pull_from(llc_dsq(other), before))
-		return false;
-	count(OVB_COUNT_BALANCE);
-	return true;
+	bpf_for (i, 0, OVB_MAX_POOLS) {
+		if (!pools)
+			break;
+		if (balance_with(other, (u32)__builtin_ctzll(pools), first)) {
+			count(OVB_COUNT_BALANCE);
+			return true;
+		}
+		pools &= pools - 1;
+	}
+	return false;
 }
 
 /* Lets `prev` go on with a new slice, as if it had been queued and picked: who wakes up meanwhile

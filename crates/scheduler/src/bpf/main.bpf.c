@@ -43,6 +43,18 @@ UEI_DEFINE(uei);
 #include "tasks.bpf.h"
 #include "groups.bpf.h"
 
+/* Makes the queues of an LLC, and of pools there. */
+static s32 create_queues_of(u32 llc)
+{
+	s32 err = scx_bpf_create_dsq(llc_dsq(llc), -1)
+			  ?: scx_bpf_create_dsq(idle_dsq(llc_dsq(llc)), -1);
+	u32 i;
+
+	bpf_for (i, 1, OVB_MAX_POOLS)
+		err = err ?: scx_bpf_create_dsq(PARKED + i * OVB_MAX_LLCS + llc, -1);
+	return err;
+}
+
 s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 {
 	s32 err = init_preferred() ?: scx_bpf_create_dsq(PARKED, -1);
@@ -57,14 +69,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 		pool_at(i)->level = tide;
 		pool_at(i)->offset = 0;
 	}
-	bpf_for (i, 1, OVB_MAX_POOLS) {
-		err = scx_bpf_create_dsq(pool_dsq(i), -1);
-		if (err)
-			return err;
-	}
 	bpf_for (i, 0, nr_llcs) {
-		err = scx_bpf_create_dsq(llc_dsq(i), -1)
-			      ?: scx_bpf_create_dsq(idle_dsq(llc_dsq(i)), -1);
+		err = create_queues_of(i);
 		if (err)
 			return err;
 	}

@@ -111,8 +111,8 @@ __noinline int run_overdue(u64 dsq, u32 scan, u64 flags, u64 now)
 	return false;
 }
 
-/* The queues that a CPU looks into by turns: of its pools, the first of which stands for its own
- * queue, as no pool has that place; of its LLC; and SCHED_IDLE ones of both. */
+/* The queues that a CPU looks into by turns: of its pools here, the first of which stands for its
+ * own queue, as no pool has that place; of its LLC; and SCHED_IDLE ones of both. */
 enum {
 	OVERDUE_CPU,
 	OVERDUE_LLC = OVB_MAX_POOLS,
@@ -133,7 +133,7 @@ static bool run_overdue_of(u32 nth, s32 cpu, u32 llc, const struct cpu_ctx *cpuc
 		return run_sched_idle(cpu_dsq(cpu), URGENT);
 	if (nth == OVERDUE_IDLE_LLC)
 		return run_sched_idle(llc_dsq(llc), URGENT);
-	return cpuc->pools >> nth & 1 && run_overdue(pool_dsq(nth), scan, flags, now);
+	return cpuc->pools >> nth & 1 && run_overdue(pool_dsq(nth, llc), scan, flags, now);
 }
 
 /* A CPU looks for who has waited for too long so often, ns, and not at every dispatch, unless the

@@ -63,7 +63,7 @@ __noinline int look_for_raised(s32 cpu, u32 llc)
 	bring_forward(llc_dsq(llc), 0, RAISED_SCAN);
 	bpf_for (i, 1, OVB_MAX_POOLS)
 		if (cpuc->pools >> i & 1)
-			bring_forward(pool_dsq(i), i, RAISED_SCAN);
+			bring_forward(pool_dsq(i, llc), i, RAISED_SCAN);
 	return 0;
 }
 

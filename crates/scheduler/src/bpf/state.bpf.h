@@ -301,17 +301,6 @@ static u32 llc_after(u32 llc)
 	return llc + 1 < nr_llcs ? llc + 1 : 0;
 }
 
-/* Where a task on `cpu` is to be queued, or to look for an idle CPU: at its VM's home. */
-static s32 homeward(const struct task_struct *p, const struct task_ctx *taskc, s32 cpu)
-{
-	u32 home = taskc->vm ? vm_homes[bounded(taskc->vm - 1, OVB_MAX_VMS)] : 0, first;
-
-	if (!home || llc_of(cpu) == home - 1)
-		return cpu;
-	first = llc_first[bounded(home - 1, OVB_MAX_LLCS)];
-	return bpf_cpumask_test_cpu(first, p->cpus_ptr) ? (s32)first : cpu;
-}
-
 /* Class of a VM by its place plus one; what is no VM is normal. */
 static u32 class_of(u32 vm)
 {
@@ -347,12 +336,7 @@ static u64 idle_dsq(u64 dsq)
 /* Queue of tasks whose group has used its cpu.max. */
 #define PARKED (2 * IDLE_QUEUES)
 
-/* Queue of a pool, 1 to OVB_MAX_POOLS − 1. */
-static u64 pool_dsq(u32 pool)
-{
-	return PARKED + pool;
-}
-
+/* Queues of pools, OVB_MAX_LLCS for each: see pool_dsq(). */
 static bool is_pool_dsq(u64 dsq)
 {
 	return dsq > PARKED;

@@ -241,17 +241,16 @@ static s64 bias_of(struct task_ctx *taskc, struct tenant *tenant, struct node_ct
 			: (s64)ovb_age(tenant->rate, (u64)bias);
 }
 
-/* How far the first of a pool's queue is behind the tide; so are those behind it, at most. Of pool
- * 0, which has a queue in each LLC, the least. ~0: nobody waits. */
+/* How far the first of a pool's queue is behind the tide; so are those behind it, at most. Of its
+ * queues in all LLCs, the least. ~0: nobody waits. */
 __noinline u64 first_is_behind(u32 pool)
 {
 	u64 offset = pool_at(pool)->offset, least = ~0ull;
 	u32 i;
 
-	bpf_for (i, 0, pool ? 1 : nr_llcs) {
+	bpf_for (i, 0, pool < OVB_MAX_POOLS ? nr_llcs : 1) {
 		u64 dsq = pool >= OVB_MAX_CPUS ? cpu_dsq((s32)(pool - OVB_MAX_CPUS))
-			  : pool	       ? pool_dsq(pool)
-					       : llc_dsq(i);
+					       : shared_dsq(pool, i);
 		struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
 		u64 behind = first ? ovb_vtime_gap(tide, first->scx.dsq_vtime + offset) : ~0ull;
 

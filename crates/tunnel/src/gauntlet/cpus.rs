@@ -92,6 +92,33 @@ pub(super) fn homes(object: Option<Vec<u8>>) -> Result<Report> {
     Ok(report)
 }
 
+/// The same of VMs that leave the first CPU of each LLC to others.
+pub(super) fn homes_in_a_pool(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { cpus: 8, llcs: 2, ..Host::default() })?;
+    for i in 0..4 {
+        setup.vm(&format!("vm{i}"), 3, [Pattern::Barrier, Pattern::Compute][i % 2], |spec| {
+            spec.cpus = Some(vec![1, 2, 3, 5, 6, 7])
+        });
+    }
+    let mut report = setup.run(200, 1200);
+    least_units(&mut report, "vm0", 380.0);
+    if report.llc_moves > 5 {
+        let moves = report.llc_moves;
+        report.findings.add("moves", || format!("{moves} moves between LLCs in a second; the bound is 5"));
+    }
+    Ok(report)
+}
+
+/// Tasks that may use CPUs of two LLCs, all of which begin in one, have the same of both.
+pub(super) fn pool_on_llcs(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { cpus: 8, llcs: 2, bounds: shares(0.06), ..Host::default() })?;
+    setup.hogs("hog", 8, |spec| spec.cpus = Some(vec![1, 2, 3]));
+    for task in 0..8 {
+        setup.world.at(100 * MS + u64::from(task), Change::Affinity(task, vec![1, 2, 3, 5, 6, 7]));
+    }
+    Ok(setup.run(500, 2500))
+}
+
 /// Who spins goes on with a sibling wherever it is queued.
 pub(super) fn larger_than_an_llc(object: Option<Vec<u8>>) -> Result<Report> {
     let mut setup = Setup::new(object, Host { cpus: 8, llcs: 4, bounds: shares(0.05), ..Host::default() })?;

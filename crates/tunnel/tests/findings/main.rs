@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 55] = [
+const FINDINGS: [Finding; 56] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -52,6 +52,7 @@ const FINDINGS: [Finding; 55] = [
     ("three VMs of a group", false, shares::three_vms),
     ("whom to preempt on a large host", false, waits::victim_in_a_large_host),
     ("the home of a VM beside one that is bound", false, waits::home_beside_a_bound_vm),
+    ("the home of a VM that may not use its first CPU", false, waits::home_without_a_first_cpu),
     ("a group with cpu.idle", false, groups::idle_groups),
     ("a weight that is raised while all sleep", false, groups::raised_asleep),
     ("a crowd with a small quota", false, quotas::a_crowd),

@@ -130,6 +130,23 @@ fn beside_bound(cpus: Vec<u32>) -> Option<String> {
     })
 }
 
+/// VMs that leave some CPUs to the host stay in an LLC each as well as others.
+pub(super) fn home_without_a_first_cpu() -> Option<String> {
+    let moves = |cpus: Option<Vec<u32>>, vcpus| {
+        let mut world = World::new(host(8, 2)).unwrap();
+        for (i, pattern) in
+            [Pattern::Barrier, Pattern::Compute, Pattern::Barrier, Pattern::Compute].into_iter().enumerate()
+        {
+            world.vm(VmSpec { cpus: cpus.clone(), ..VmSpec::new(&format!("vm{i}"), vcpus, pattern) });
+        }
+        let report = measured(&mut world, SECOND / 5, SECOND);
+        (report.llc_moves, report.vms.iter().map(|vm| vm.units as u64).collect::<Vec<_>>())
+    };
+    let (all, some) = (moves(None, 3), moves(Some(vec![1, 2, 3, 5, 6, 7]), 3));
+    println!("{all:?} on all CPUs, {some:?} without the first of each LLC");
+    (some.0 > 50).then(|| format!("{} moves between LLCs, {} on all CPUs", some.0, all.0))
+}
+
 /// Patience counts from when a task began to wait, whatever is changed of it meanwhile: the kernel's watchdog counts so too.
 pub(super) fn changed_while_it_waits() -> Option<String> {
     let mut machine = host(1, 1);
