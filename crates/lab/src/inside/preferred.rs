@@ -4,9 +4,12 @@
 use super::guest::{PATIENCE, Worker, places, wait};
 use super::kernel::set_online;
 use crate::machine::switches::PREFERRED;
+use crate::machine::task;
 use anyhow::{Context, Result, ensure};
 use std::fs;
-use std::thread::sleep;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI32, Ordering};
+use std::thread::{self, sleep};
 use std::time::Duration;
 
 /// Checks a machine of five CPUs, the last of which has no tick while one task runs there.
@@ -21,10 +24,18 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     let busy = Worker::start(&[0])?;
     let tickless = Worker::start(&[0, 4])?;
     wait(PATIENCE, "use the CPU without a tick", || Ok(places([&tickless])?.contains(&4)))?;
+    let real_time = RealTime::start(4, &[2, 4])?;
     sleep(Duration::from_millis(500));
+    ensure!(
+        real_time.place() == 4,
+        "all CPUs are preferred, and a real-time task has gone to CPU {}",
+        real_time.place()
+    );
     choose("0-3")?;
     wait(PATIENCE, "leave a CPU without a tick", || Ok(places([&tickless])? == [0]))?;
     say("who runs without a tick leaves a CPU that is not preferred any more")?;
+    wait(PATIENCE, "wake a real-time task on a preferred CPU", || Ok(real_time.place() == 2))?;
+    say("a real-time task wakes up on a preferred CPU")?;
 
     for cpu in [2, 4] {
         set_online(cpu, false)?;
@@ -38,6 +49,35 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     wait(PATIENCE, "use all CPUs again", || Ok(places([&tickless])?.contains(&4)))?;
     drop(busy);
     say("all CPUs are preferred again when nothing is chosen")
+}
+
+/// A real-time task that sleeps and wakes up, until it is dropped.
+struct RealTime(Arc<AtomicI32>);
+
+impl RealTime {
+    /// It begins on a CPU, and may use these.
+    fn start(first: u32, cpus: &[u32]) -> Result<RealTime> {
+        let place = Arc::new(AtomicI32::new(-1));
+        let (now, cpus) = (Arc::downgrade(&place), cpus.to_vec());
+        thread::spawn(move || {
+            let begun = task::bind(0, &[first]).and_then(|()| task::set_policy(libc::SCHED_FIFO, 1));
+            if begun.and_then(|()| task::bind(0, &cpus)).is_err() {
+                return;
+            }
+            while let Some(place) = now.upgrade() {
+                sleep(Duration::from_millis(5));
+                // SAFETY: takes no arguments.
+                place.store(unsafe { libc::sched_getcpu() }, Ordering::Relaxed);
+            }
+        });
+        wait(PATIENCE, "start a real-time task", || Ok(place.load(Ordering::Relaxed) >= 0))?;
+        Ok(RealTime(place))
+    }
+
+    /// The CPU that it ran on last.
+    fn place(&self) -> i32 {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 fn choose(list: &str) -> Result<()> {

@@ -122,3 +122,35 @@ fn the_users_choice_of_preferred_cpus_holds() {
 fn the_users_choice_of_preferred_cpus_holds_in_the_newest_series() {
     the_users_choice_holds("patched-7.3");
 }
+
+/// The governor gives up CPUs that the host has not, and none while it is off.
+fn the_governor_packs_guests(kernel: &str) {
+    let dir = TempDir::new().unwrap();
+    let body = "[host]\ncpus = 3\n[measure]\nseconds = 1.0\nsettle_seconds = 1.0\nrepetitions = 1\nbound = false\n\
+        [linux]\nguests = 2\nvcpus = 2\ncpus = 1\npackages = [\"dash\"]\n\
+        command = [\"sh\", \"-c\", \"for n in 1 2; do (i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done) & done; wait\"]\n\
+        [[variant]]\nname = \"off\"\n\
+        [[variant]]\nname = \"on\"\ngovernor = { interval_ms = 100, low = 100, high = 200 }\n\
+        [[variant]]\nname = \"off-again\"\n";
+    let report = run(&write(&dir, "governor.toml", body), &["--kernel", kernel]);
+    assert_eq!(summary::failed(&report), Vec::<String>::new());
+    for run in &report.runs {
+        let preferred: Vec<f64> =
+            ["linux1", "linux2"].map(|vm| run.extra[&format!("{vm}: preferred CPUs, mean")]).to_vec();
+        if run.variant == "on" {
+            assert!(preferred.iter().all(|mean| *mean < 1.5), "{preferred:?}");
+        } else {
+            assert!(preferred.iter().all(|mean| *mean > 1.9), "{}: {preferred:?}", run.variant);
+        }
+    }
+}
+
+#[test]
+fn the_governor_packs_linux_guests() {
+    the_governor_packs_guests("patched");
+}
+
+#[test]
+fn the_governor_packs_linux_guests_of_the_newest_series() {
+    the_governor_packs_guests("patched-7.3");
+}
