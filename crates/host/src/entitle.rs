@@ -5,6 +5,7 @@
 
 use crate::channel::{Channel, SOCKET};
 use anyhow::{Context, Result};
+use overbook_policy::OVB_WEIGHT_NICE_0;
 use overbook_policy::entitle::{Claim, OVB_ENTITLE_ONE, entitled, full, parts};
 use overbook_scheduler::Scheduler;
 use overbook_scheduler::times::{STAT, Times, tick_ns};
@@ -49,6 +50,8 @@ pub struct HostUse {
 
 /// What a VM could have; `None` if it was not there before.
 ///
+/// Whatever is no VM counts as one more of a default `cpu.weight`, that wants what it has had.
+///
 /// CPUs that VMs share in part count by the part: one that may run on four CPUs, two of which are this one's, competes
 /// with half of its weight for half of what it wants.
 pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) -> Option<Could> {
@@ -74,13 +77,16 @@ pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) ->
             heaviest = heaviest.max(vm.weight * part);
         }
     }
-    let capacity = (cpus - others_use.max(0.0)).max(0.0);
+    // Were this taken off, a VM that once wanted little would find the rest taken for ever.
+    let rest = f64::from(OVB_WEIGHT_NICE_0);
+    claims.push((rest, others_use.max(0.0)));
+    heaviest = heaviest.max(rest);
     // Beside others of a million times its weight it has next to nothing.
     let weight = |weight: f64| ((weight / heaviest * f64::from(1 << 20)) as u32).max(1);
     let mut claims: Vec<Claim> =
         claims.into_iter().map(|(heavy, wants)| Claim::new(weight(heavy), parts(wants))).collect();
     let most = f64::from(own.vcpus).min(cpus).min(own.limit.unwrap_or(f64::MAX));
-    let could = entitled(&mut claims, weight(own.weight), parts(most), parts(capacity));
+    let could = entitled(&mut claims, weight(own.weight), parts(most), parts(cpus));
     Some(Could { share: f64::from(could) / f64::from(OVB_ENTITLE_ONE), most, cpus, idle })
 }
 
@@ -196,7 +202,7 @@ mod tests {
             }
             let of = |time: &f64| (time * 1e9) as u64;
             let vm = VmUse {
-                weight: 1.0,
+                weight: 1024.0,
                 limit: None,
                 vcpus: *vcpus,
                 cpus,
@@ -243,9 +249,20 @@ mod tests {
         throttled.1.vms.get_mut(&1).unwrap().limit = Some(0.5);
         assert_eq!((told(&throttled, 0), told(&throttled, 1)), (3.5, 0.5), "a limit binds what others leave");
         let mut heavy = host(&[(4, 0..4, 3.0, 1.0), (4, 0..4, 1.0, 3.0)], &[0.0; 4]);
-        heavy.1.vms.get_mut(&0).unwrap().weight = 3.0;
+        heavy.1.vms.get_mut(&0).unwrap().weight = 3072.0;
         assert_eq!((told(&heavy, 0), told(&heavy, 1)), (3.0, 1.0));
         assert_eq!(could_have(&heavy.0, &heavy.1, SECOND, 7), None);
+    }
+
+    /// Other work takes what a VM leaves, and gives it back.
+    #[test]
+    fn other_work_has_its_share_and_no_more() {
+        let small = host(&[(4, 0..4, 1.0, 0.0)], &[0.75; 4]);
+        assert_eq!(told(&small, 0), 2.0);
+        let crowded = host(&[(4, 0..4, 1.0, 1.0), (4, 0..4, 1.0, 3.0)], &[0.5; 4]);
+        assert_eq!((told(&crowded, 0), told(&crowded, 1)), (1.33, 1.33));
+        let little = host(&[(4, 0..4, 3.5, 0.5)], &[0.125; 4]);
+        assert_eq!(told(&little, 0), 3.5);
     }
 
     #[test]
