@@ -10,6 +10,9 @@ use overbook_policy::entitle::{entitled_cores, packs, parts};
 use overbook_policy::steal::{Rules, State, core_to_add, core_to_drop};
 use overbook_scheduler::told::Told;
 
+/// Long enough for any period: hosts remember what they have told for a minute.
+const REMEMBERED_MS: u64 = 30_000;
+
 /// The monitor's state. The same machine, rules and records give the same CPUs.
 #[derive(Clone, Debug)]
 pub struct Monitor {
@@ -74,7 +77,7 @@ impl Monitor {
         self.content = 0;
         let per_core = (self.machine.counted().len() as u32 / all.max(1)).max(1);
         let wanted = entitled_cores(parts(told.cpus), per_core, now).clamp(self.rules.floor.min(all), all);
-        if wanted > now && told.for_ms < record.elapsed_ns / 1_000_000 {
+        if wanted > now && told.for_ms < (record.elapsed_ns / 1_000_000).min(REMEMBERED_MS) {
             return None;
         }
         self.resize(wanted)
@@ -203,6 +206,20 @@ mod tests {
         assert_eq!(told(8.0, 9000), "0-7");
         monitor.choose("3").unwrap();
         assert_eq!(monitor.follow(&Told { cpus: 8.0, for_ms: 9000 }, &record(8.0, 0.0)), None);
+    }
+
+    /// A period may be longer than hosts remember.
+    #[test]
+    fn growth_after_a_very_long_period() {
+        let mut monitor = Monitor::new(rules(PROPORTIONAL), machine());
+        let mut told = |cpus: f64, for_ms: u64| {
+            let record = Record { elapsed_ns: 100_000_000_000, ..record(800.0, 0.0) };
+            let _ = monitor.follow(&Told { cpus, for_ms }, &record);
+            cpulist::format(&monitor.preferred())
+        };
+        assert_eq!(told(4.0, 0), "0-1,4-5");
+        assert_eq!(told(4.3, 29_000), "0-1,4-5");
+        assert_eq!(told(4.3, 59_500), "0-5");
     }
 
     #[test]
