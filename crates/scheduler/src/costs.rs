@@ -11,8 +11,16 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 /// Names of programs as the kernel keeps them (its first 15 letters); our struct_ops programs begin with the first.
-const OURS: [&str; 7] =
-    ["overbook_", "irq_accepted", "irq_ended", "ipi_incomplete", "spin_begins", "spin_ends", "cpu_taken"];
+const OURS: [&str; 8] = [
+    "overbook_",
+    "irq_accepted",
+    "irq_ended",
+    "ipi_incomplete",
+    "spin_begins",
+    "spin_ends",
+    "cpu_taken",
+    "group_",
+];
 
 /// One BPF program.
 #[stat_doc]

@@ -233,6 +233,7 @@ impl HostStats {
             *counter = counter.saturating_sub(*before);
         }
         since.vms = each_since(&self.vms, &earlier.vms, VmStats::since);
+        since.classes = each_since(&self.classes, &earlier.classes, ClassStats::since);
         since.programs = each_since(&self.programs, &earlier.programs, ProgramStats::since);
         since
     }
@@ -278,6 +279,12 @@ impl HostStats {
             writeln!(to, "  {name}: {} runs of {} ns", program.runs, program.run_ns / program.runs)?;
         }
         Ok(())
+    }
+}
+
+impl ClassStats {
+    fn since(&self, earlier: &ClassStats) -> ClassStats {
+        ClassStats { broken: self.broken.saturating_sub(earlier.broken), ..self.clone() }
     }
 }
 
@@ -402,5 +409,17 @@ mod tests {
             HostStats { keep: 9, vms: BTreeMap::from([(7, vm(8)), (9, vm(2))]), ..HostStats::default() };
         let more = later.since(&earlier);
         assert_eq!((more.keep, more.vms[&7].asked, more.vms[&9].asked), (6, 3, 2));
+    }
+
+    /// A promise that was broken once is not broken every second.
+    #[test]
+    fn broken_promises_are_counted_since_then() {
+        let class = |broken| ClassStats { longest_ns: 9, broken, ..ClassStats::default() };
+        let of = |broken| HostStats {
+            classes: BTreeMap::from([("latency".into(), class(broken))]),
+            ..HostStats::default()
+        };
+        let since = of(7).since(&of(5));
+        assert_eq!((since.classes["latency"].broken, since.classes["latency"].longest_ns), (2, 9));
     }
 }
