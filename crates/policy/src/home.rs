@@ -23,7 +23,7 @@ pub fn find_homes(vms: &mut [Housed], llcs: &mut [House]) {
 }
 
 /// A VM at a look, as the scheduler knows it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Resident {
     /// Its place in the scheduler's table.
     pub place: u32,
@@ -35,6 +35,8 @@ pub struct Resident {
     pub wanted_ns: u64,
     /// LLCs that have CPUs which one of them may use, a bit each; 0 if that is not known yet.
     pub llcs: u64,
+    /// CPUs that `cpu.max` allows it, if there is one: what it waits for beyond that it cannot have anywhere.
+    pub limit: Option<f64>,
 }
 
 /// The homes of all VMs of a host, look by look.
@@ -59,14 +61,15 @@ impl Homes {
         self.at = now;
         let housed = |vm: &Resident| {
             let llcs = if vm.llcs == 0 { u64::MAX } else { vm.llcs };
-            let most = u64::from(vm.vcpus * ONE);
+            let allowed = vm.limit.map_or(u32::MAX, |cpus| (cpus * f64::from(ONE)) as u32);
+            let most = (vm.vcpus * ONE).min(allowed);
             match self.known.get(&vm.pid).filter(|(place, ..)| *place == vm.place) {
                 Some((_, before, home)) => {
                     let ns = vm.wanted_ns.saturating_sub(*before).min(u64::from(vm.vcpus) * elapsed);
                     let wants = u128::from(ns) * u128::from(ONE) / u128::from(elapsed);
-                    Housed { llcs, vcpus: vm.vcpus, wants: wants as u32, home: *home }
+                    Housed { llcs, vcpus: vm.vcpus, wants: (wants as u32).min(allowed), home: *home }
                 }
-                None => Housed { llcs, vcpus: vm.vcpus, wants: most as u32, home: 0 },
+                None => Housed { llcs, vcpus: vm.vcpus, wants: most, home: 0 },
             }
         };
         let mut homes: Vec<Housed> = vms.iter().map(housed).collect();

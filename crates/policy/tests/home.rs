@@ -59,7 +59,7 @@ fn a_look_counts_what_was_wanted_since_the_last() {
         pid: 100 + place,
         vcpus: 4,
         wanted_ns: seconds * 1_000_000_000,
-        llcs: 0,
+        ..Resident::default()
     };
     let second = 1_000_000_000;
     assert_eq!(homes.look(0, &[vm(0, 7), vm(1, 9), vm(2, 0)]), [(0, 1), (1, 2), (2, 1)]);
@@ -75,7 +75,8 @@ fn a_look_counts_what_was_wanted_since_the_last() {
 #[test]
 fn who_is_bound_is_at_home_there_and_others_elsewhere() {
     let mut homes = Homes::new(&[4, 4]);
-    let vm = |place: u32, llcs: u64| Resident { place, pid: 100 + place, vcpus: 4, wanted_ns: 0, llcs };
+    let vm =
+        |place: u32, llcs: u64| Resident { place, pid: 100 + place, vcpus: 4, llcs, ..Resident::default() };
     let busy = |place, seconds: u64, llcs| Resident { wanted_ns: seconds * 4_000_000_000, ..vm(place, llcs) };
     let at = |seconds: u64| seconds * 1_000_000_000;
     // The second is there first, as it can be nowhere else.
@@ -87,6 +88,17 @@ fn who_is_bound_is_at_home_there_and_others_elsewhere() {
     // Both are bound to one, however crowded it is.
     assert_eq!(homes.look(at(3), &[busy(0, 3, 1), busy(1, 3, 1)]), [(1, 1)]);
     assert_eq!(homes.look(at(4), &[busy(0, 4, 1), busy(1, 4, 1)]), []);
+}
+
+/// What a VM waits for beyond its `cpu.max` takes no room.
+#[test]
+fn who_is_limited_wants_no_more_than_it_may_have() {
+    let mut homes = Homes::new(&[4, 4]);
+    let vm = |place: u32, limit| Resident { place, pid: 100 + place, vcpus: 4, limit, ..Resident::default() };
+    assert_eq!(homes.look(0, &[vm(0, None), vm(1, Some(0.5)), vm(2, None)]), [(0, 1), (1, 2), (2, 2)]);
+    // The second waits all the time, and the third stays beside it.
+    let busy = |place, limit| Resident { wanted_ns: 4_000_000_000, ..vm(place, limit) };
+    assert_eq!(homes.look(1_000_000_000, &[busy(0, None), busy(1, Some(0.5)), busy(2, None)]), []);
 }
 
 /// All LLCs, mostly; some, one or none.

@@ -305,7 +305,7 @@ impl Model {
             // SAFETY: as in `pass!`.
             let pid = unsafe { (self.functions.vm_at)(place, &mut vcpus, &mut wanted_ns, &mut llcs) };
             if pid != 0 {
-                all.push(Resident { place, pid, vcpus, wanted_ns, llcs });
+                all.push(Resident { place, pid, vcpus, wanted_ns, llcs, limit: None });
             }
         }
         Ok(all)

@@ -102,8 +102,9 @@ impl Scheduler<'_> {
     /// A map cannot be read.
     pub fn residents(&self) -> Result<Vec<Resident>> {
         let mut all = BTreeMap::new();
-        for (place, vm) in self.vms::<intf::ovb_place_of_vm>()?.into_iter().filter(|(_, vm)| vm.alive != 0) {
-            all.insert(place + 1, Resident { place, pid: vm.pid, vcpus: vm.alive, wanted_ns: 0, llcs: 0 });
+        for (place, vm) in self.vms::<types::vm_ctx>()?.into_iter().filter(|(_, vm)| vm.at.alive != 0) {
+            let of = Resident { place, pid: vm.at.pid, vcpus: vm.at.alive, ..Resident::default() };
+            all.insert(place + 1, Resident { limit: self.due(vm.node)?.1, ..of });
         }
         for vcpu in self.vcpus()?.filter(|vcpu| vcpu.alive != 0) {
             if let Some(vm) = all.get_mut(&vcpu.vm) {
