@@ -48,17 +48,32 @@ static inline ovb_u64 ovb_earliest(ovb_u64 level, ovb_u64 slice, ovb_u64 reach, 
 }
 
 /*
+ * How many slices of its tenant may go by between two of a member's: one for each member, and for a
+ * light one as many as all weigh times what it does.
+ *
+ * Example: 2 members of 1024 and 16: 2 slices between those of the first, 65 between those of the
+ * second.
+ */
+static inline ovb_u32 ovb_between(ovb_u32 members, ovb_u32 total, ovb_u32 weight)
+{
+	ovb_u32 slices = weight ? total / weight : 0;
+
+	return slices > members ? slices : members;
+}
+
+/*
  * The latest key of a tenant's member, whatever the tenant has run elsewhere; `slice`
- * is aged. Members take turns, so each waits for a slice of all others, and a slice may take twice
- * as long, as it ends with a tick of the kernel. Were the bound nearer, then in a long queue all
- * would stand at it, in the order of coming: tenants would be served by the number of their tasks.
+ * is aged, `between` is ovb_between(). Members take turns, so each waits for a slice of all others,
+ * and a slice may take twice as long, as it ends with a tick of the kernel. Were the bound nearer,
+ * then in a long queue all would stand at it, in the order of coming: tenants would be served by
+ * the number of their tasks.
  *
  * Example: slices of 3 ms, a group of 12 tasks that ages by 1: no key beyond
  * 3 ms · (4 + 2 · 12) = 84 ms after the level.
  */
-static inline ovb_u64 ovb_latest(ovb_u64 level, ovb_u64 slice, ovb_u32 members)
+static inline ovb_u64 ovb_latest(ovb_u64 level, ovb_u64 slice, ovb_u32 between)
 {
-	return level + slice * (OVB_AHEAD_SLICES + 2 * (ovb_u64)members);
+	return level + slice * (OVB_AHEAD_SLICES + 2 * (ovb_u64)between);
 }
 
 /* Nonzero if the turn that ends at `deadline` is over, or was never one of this length. */

@@ -8,8 +8,10 @@ pure! {
     reach = ovb_reach(slice: u64, runnable: u32, cpus: u32) -> u64;
     /// The earliest virtual time of a tenant that comes to be queued; `slept` is 0 or 1.
     earliest = ovb_earliest(level: u64, slice: u64, turn: u64, slept: u32) -> u64;
+    /// How many slices of its tenant may go by between two of a member's.
+    between = ovb_between(members: u32, total: u32, weight: u32) -> u32;
     /// The latest place of a tenant's member in a queue.
-    latest = ovb_latest(level: u64, slice: u64, members: u32) -> u64;
+    latest = ovb_latest(level: u64, slice: u64, between: u32) -> u64;
     /// How far a member stands from its tenant's deadline.
     member_bias = ovb_member_bias(behind: i64, slice: u64) -> i64;
     /// A member's time, brought near to the members' clock; `woken` is 0 or 1.

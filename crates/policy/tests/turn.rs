@@ -49,6 +49,16 @@ proptest! {
         prop_assert!(vtime_diff(latest(level, slice, members + 1), level) > most);
     }
 
+    /// Who weighs little may wait for as many slices as it weighs less than all; who weighs as much as others, or nothing
+    /// that is known, for one of each.
+    #[test]
+    fn a_light_member_may_wait_for_longer(members in 1u32..5000, total in 0u32.., weight in 0u32..=OVB_WEIGHT_MAX) {
+        let slices = between(members, total, weight);
+        prop_assert!(slices >= members && slices >= total.checked_div(weight).unwrap_or(0));
+        prop_assert_eq!(between(members, weight.saturating_mul(members), weight), members);
+        prop_assert!(between(members, total, weight.saturating_add(1)) <= slices || weight == 0);
+    }
+
     /// A turn lasts for as long as it was given, not a nanosecond less or more.
     #[test]
     fn a_turn_ends_at_its_deadline(begin in start(), turn in slice(), ran in 0u64..4_000_000_000) {

@@ -233,10 +233,12 @@ void tun_sleep(u32 cpu)
 	rq_unlock(cpu);
 }
 
-/* try_to_wake_up(), by whatever runs on `cpu`. */
+/* try_to_wake_up(), by whatever runs on `cpu`; the first time wake_up_new_task(), which does not
+ * say so when it enqueues. */
 void tun_wake(u32 cpu, u32 id, bool sync)
 {
 	struct tun_task *p = tasks[id];
+	bool begins = !p->begun;
 	struct tun_rq *rq;
 	s32 to;
 
@@ -260,7 +262,9 @@ void tun_wake(u32 cpu, u32 id, bool sync)
 	}
 	to = p->cpu;
 	if (may_migrate(p))
-		to = select_task_rq_scx(p, p->cpu, SCX_WAKE_TTWU | (sync ? SCX_WAKE_SYNC : 0));
+		to = select_task_rq_scx(p, p->cpu,
+					begins ? SCX_WAKE_FORK
+					       : SCX_WAKE_TTWU | (sync ? SCX_WAKE_SYNC : 0));
 	else if (!mask_has(p->t.cpus_ptr, to))
 		to = -1;
 	if (to < 0 || !mask_has(p->t.cpus_ptr, to))
@@ -273,7 +277,8 @@ void tun_wake(u32 cpu, u32 id, bool sync)
 	if (!p->on_rq && p->alive) {
 		p->cpu = to;
 		p->t.__state = 0;
-		activate(rq, p, SCX_ENQ_WAKEUP | SCX_ENQ_CPU_SELECTED, false);
+		p->begun = true;
+		activate(rq, p, (begins ? 0 : SCX_ENQ_WAKEUP) | SCX_ENQ_CPU_SELECTED, false);
 		/* wakeup_preempt(): only the idle task is of a lower class. */
 		if (!rq->curr)
 			resched_curr(rq);

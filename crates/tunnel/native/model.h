@@ -101,6 +101,8 @@ struct tun_task {
 	u32 cpu;
 	enum tun_class class;
 	bool alive, on_rq, on_cpu;
+	/* It has been woken once. */
+	bool begun;
 	/* Between two runqueues. */
 	bool migrating;
 	/* In the kernel's words: SCX_TASK_QUEUED. */

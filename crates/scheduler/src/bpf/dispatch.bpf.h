@@ -126,10 +126,11 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	look_into(llc_dsq(llc), 0);
 }
 
-/* Whether a task waits in a queue, or one of SCHED_IDLE beside it. */
+/* Whether a task waits in a queue, or one of SCHED_IDLE beside it; pools have none such. */
 static bool is_queued_in(u64 dsq)
 {
-	return scx_bpf_dsq_nr_queued(dsq) > 0 || scx_bpf_dsq_nr_queued(idle_dsq(dsq)) > 0;
+	return scx_bpf_dsq_nr_queued(dsq) > 0 ||
+	       (!is_pool_dsq(dsq) && scx_bpf_dsq_nr_queued(idle_dsq(dsq)) > 0);
 }
 
 /* Whether a task waits in a pool, in whatever LLC. */

@@ -80,7 +80,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	s32 cpu = scx_bpf_task_cpu(p), idle = -1;
 	/* Once: the preferred CPUs may change meanwhile. */
 	s32 near = preferred_cpu(p, cpu);
-	bool woken = enq_flags & SCX_ENQ_WAKEUP, bound = must_stay(p, near);
+	bool woken = enq_flags & SCX_ENQ_WAKEUP, bound = must_stay(p, near), begins;
 	u64 dsq;
 
 	if (!taskc) {
@@ -98,6 +98,8 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	else if (!is_preferred(cpu))
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
+	/* The kernel does not say that it wakes a new task. */
+	begins = woken || taskc->fresh;
 	find_key(p, taskc, cpu, woken);
 	dsq = bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu));
 	if (!queue(p, taskc, dsq, enq_flags))
@@ -116,7 +118,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 		scx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);
 	else if (taskc->sent_to)
 		scx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);
-	else if (woken && !taskc->sched_idle)
+	else if (begins && !taskc->sched_idle)
 		preempt_for(p, taskc, cpu, bound);
 	taskc->sent_to = 0;
 }
@@ -129,9 +131,14 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
  * only when overbook_enqueue() has returned. */
 void BPF_STRUCT_OPS(overbook_update_idle, s32 cpu, bool idle)
 {
-	u64 at = announced[bounded(llc_of(cpu), OVB_MAX_LLCS)][0];
+	u64 at = 0;
+	u32 i;
 
-	if (idle && (somebody_waits(cpu) || (s64)(scx_bpf_now() - at) < INSERTED_AFTER))
+	if (!idle)
+		return;
+	bpf_for (i, 0, nr_llcs)
+		at = ovb_vtime_max(at, announced[bounded(i, OVB_MAX_LLCS)][0]);
+	if (somebody_waits(cpu) || (s64)(scx_bpf_now() - at) < INSERTED_AFTER)
 		scx_bpf_kick_cpu(cpu, 0);
 }
 

@@ -78,6 +78,8 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 		struct cpu_ctx *cpuc = cpu_ctx_of(i);
 
 		if (cpuc) {
+			__builtin_memset(cpuc->longest, 0, sizeof(cpuc->longest));
+			__builtin_memset(cpuc->broken, 0, sizeof(cpuc->broken));
 			cpuc->level = tide;
 			cpuc->goes_on = 0;
 			cpuc->debt_ns = 0;

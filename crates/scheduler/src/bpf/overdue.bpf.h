@@ -45,9 +45,8 @@ static bool run_sched_idle(u64 dsq, u64 patience_ns)
 		if (waited < patience_ns || !may_run_here(first, cpu) ||
 		    !scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0))
 			return false;
-		/* Or the next who wakes up would have its CPU. */
 		if (taskc)
-			taskc->out_of_turn = true;
+			taskc->out_of_turn = taskc->overdue = true;
 		found_overdue(waited);
 		count(OVB_COUNT_IDLE_OVERDUE);
 		return true;
@@ -100,7 +99,7 @@ __noinline int run_overdue(u64 dsq, u32 scan, u64 flags, u64 now)
 
 			if (!move_here(BPF_FOR_EACH_ITER, p, slice_of(taskc->vm)))
 				break;
-			taskc->out_of_turn = true;
+			taskc->out_of_turn = taskc->overdue = true;
 			found_overdue(waited);
 			count(OVB_COUNT_OVERDUE);
 			return true;

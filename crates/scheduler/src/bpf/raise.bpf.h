@@ -17,7 +17,7 @@ __noinline int is_brought_forward(struct task_ctx *taskc __arg_nonnull, s32 cpu,
 	if (!node)
 		return false;
 	forgive(taskc->tenant, cpu, pool_at(frame_of(taskc, node))->offset);
-	latest = latest_of(&node->time, node, foremost(cpu) - queue_offset);
+	latest = latest_of(&node->time, node, taskc->weight, foremost(cpu) - queue_offset);
 	if (!ovb_vtime_before(latest, taskc->key))
 		return false;
 	taskc->key = taskc->ceiling = latest;

@@ -64,11 +64,11 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	if (taskc->out_of_turn) {
 		struct node_ctx *node = node_at(taskc->tenant);
 
-		taskc->out_of_turn = false;
 		cpuc->key = cpuc->level;
-		/* If it is preempted it waits anew, and for as long. */
-		if (taskc->sched_idle)
+		/* If it is preempted it waits anew, and for as long: not even for who is owed. */
+		if (taskc->overdue)
 			cpuc->key -= OVB_LAG_TURNS * slice_ns;
+		taskc->out_of_turn = taskc->overdue = false;
 		taskc->keyed_for = node ? node->time.deadline : taskc->own.deadline;
 		return;
 	}

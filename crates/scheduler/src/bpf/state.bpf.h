@@ -162,6 +162,8 @@ struct task_ctx {
 	/* Its next slice is not its tenant's by virtual time: it waited for too long, or is in an
 	 * RCU section. */
 	bool out_of_turn;
+	/* It waited for too long, and is about to run. */
+	bool overdue;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
 	bool sched_idle;
 };

@@ -125,6 +125,9 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, s32 cpu, u64 now)
 	if (!taskc->running_since || !cpuc)
 		return 0;
 	used = now - taskc->running_since;
+	/* By another CPU's clock. */
+	if ((s64)used < 0)
+		used = 0;
 	taskc->running_since = now;
 	taskc->time += ovb_weighted(used, taskc->weight);
 	if (nr_limited)
@@ -155,13 +158,17 @@ static u64 foremost(s32 cpu)
 	return ovb_vtime_max(level_of(cpu), tide);
 }
 
-/* The latest that somebody of a tenant may stand by a level. By a normal slice at least, or all
- * keys of a latency VM would end there. */
-static u64 latest_of(const struct tenant *tenant, const struct node_ctx *node, u64 level)
+/* The latest that somebody of a tenant, of a weight if it is a member, may stand by a level. By a
+ * normal slice at least, or all keys of a latency VM would end there. */
+static u64 latest_of(const struct tenant *tenant, const struct node_ctx *node, u32 weight,
+		     u64 level)
 {
 	u64 slice = ovb_vtime_max(slice_ns, slice_of_node(node));
+	u32 between = 1;
 
-	return ovb_latest(level, ovb_age(tenant->rate, slice), node ? node->nr_members : 1);
+	if (node)
+		between = ovb_between(node->nr_members, weight_of_tasks(node), weight);
+	return ovb_latest(level, ovb_age(tenant->rate, slice), between);
 }
 
 /* A tenant that weighs more than it did forgets what it owes for the time when it weighed less, as
@@ -174,7 +181,7 @@ __noinline int forgive(u32 place, s32 cpu, u64 offset)
 	if (!node || node->asked == raised || !weighs_more(node))
 		return 0;
 	reweigh(place);
-	latest = latest_of(&node->time, node, foremost(cpu) - offset);
+	latest = latest_of(&node->time, node, 0, foremost(cpu) - offset);
 	if (ovb_vtime_before(latest, node->time.vtime)) {
 		node->time.vtime = latest;
 		node->time.deadline = latest;
@@ -321,7 +328,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 		taskc->key = ovb_vtime_max(taskc->key, level - queue_offset) + long_slice(tenant);
 	taskc->fresh = false;
 	taskc->gave_up = false;
-	taskc->ceiling = latest_of(tenant, node, level - queue_offset);
+	taskc->ceiling = latest_of(tenant, node, taskc->weight, level - queue_offset);
 	if (ovb_vtime_before(taskc->ceiling, taskc->key))
 		taskc->key = taskc->ceiling;
 	/* Of little weight it would wait there for long, and all who wait for a grace period with

@@ -296,6 +296,14 @@ static u32 weight_of(u64 sum)
 	return sum > 0xffffffff ? 0xffffffff : (u32)sum;
 }
 
+/* What the tasks of a group weigh that want to run, without the groups below. */
+static u32 weight_of_tasks(const struct node_ctx *node)
+{
+	u64 all = node->active_weight, below = node->below_weight;
+
+	return all > below ? weight_of(all - below) : 0;
+}
+
 /* Finds the rate of a tenant that is a node. Of a group that has tenants below, VMs that share it
  * or groups, the tenant is the tasks that are left: they weigh there what they weigh together. */
 __noinline int reweigh(u32 place)

@@ -69,6 +69,20 @@ pub(super) fn a14() -> Option<String> {
     off(&measured(&mut world, 200 * MS, 2 * SECOND), "stuck")
 }
 
+/// nice counts among the tasks of a group, too.
+pub(super) fn nice_in_a_group() -> Option<String> {
+    [(100, 1), (100, 10), (8668, 100)].into_iter().find_map(|(heavy, light)| {
+        let mut world = World::new(host(1, 1)).unwrap();
+        let group = Some(world.group(0, 100));
+        world.task(TaskSpec { weight: heavy, group, ..TaskSpec::new("heavy", Kind::Hog) });
+        world.task(TaskSpec { weight: light, group, ..TaskSpec::new("light", Kind::Hog) });
+        let (had, due) = of(&measured(&mut world, 2 * SECOND, 12 * SECOND), "light");
+        println!("who weighs {light} beside {heavy} in a group has {had:.4} CPUs where {due:.4} are due");
+        (had > 2.0 * due + 0.002)
+            .then(|| format!("{light} beside {heavy} has {had:.4} CPUs where {due:.4} are due"))
+    })
+}
+
 /// Where a pool has fallen far behind the tide, who comes new begins where its pool is.
 pub(super) fn newcomer() -> Option<String> {
     let mut world = World::new(host(4, 1)).unwrap();

@@ -250,6 +250,41 @@ pub(super) fn an_idle_task_that_is_rescued() -> Option<String> {
     (had < 30.0).then(|| format!("a SCHED_IDLE task that waits for a second has {had:.1} ms in 20 s"))
 }
 
+/// A task that has lost its patience has a slice, whoever wakes up meanwhile.
+pub(super) fn overdue_beside_wakers() -> Option<String> {
+    let mut machine = host(1, 1);
+    machine.set.push(("patience_ns".into(), SECOND));
+    let mut world = World::new(machine).unwrap();
+    hogs(&mut world, 16, "hog", None, None);
+    for i in 0..4 {
+        let group = Some(world.group(0, 100));
+        let main = TaskSpec::new(&format!("main{i}"), Kind::Sleeper(20_000, 2 * MS));
+        let tgid = world.process(TaskSpec { group, ..main });
+        world.vm(VmSpec { group, tgid, ..VmSpec::new(&format!("vm{i}"), 1, Pattern::Compute) });
+    }
+    world.task(TaskSpec { weight: 1, ..TaskSpec::new("light", Kind::Hog) });
+    let report = measured(&mut world, SECOND, 21 * SECOND);
+    let had = task(&report, "light").cpus * 20e3;
+    println!("a task that loses its patience once a second has {had:.1} ms in 20 s");
+    (had < 80.0).then(|| format!("who loses its patience once a second has {had:.1} ms in 20 s"))
+}
+
+/// A new task has the CPU of a SCHED_IDLE one at once.
+pub(super) fn begun_beside_sched_idle() -> Option<String> {
+    let mut world = World::new(host(1, 1)).unwrap();
+    world.task(TaskSpec { policy: 5, ..TaskSpec::new("idle", Kind::Hog) });
+    world.run(101 * MS + 300_000);
+    for i in 0..20 {
+        world.task(TaskSpec::new(&format!("begun{i}"), Kind::Sleeper(100_000, SECOND)));
+        world.run(101 * MS + 300_000 + (i + 1) * 10 * MS);
+    }
+    let report = world.report();
+    let begun = report.tasks.iter().filter(|task| task.name.starts_with("begun"));
+    let longest = begun.map(|task| task.longest_wait).max().unwrap_or(0);
+    println!("a new task waits {longest} ns beside a SCHED_IDLE one");
+    (longest > 500_000).then(|| format!("a new task waits {longest} ns beside a SCHED_IDLE one"))
+}
+
 /// Who wakes a task by a socket or a pipe keeps its CPU while others idle. Linux 7 offers the waker's.
 pub(super) fn woken_synchronously() -> Option<String> {
     let machine = Host { sync: true, version: 7 << 16 | 3 << 8, ..host(2, 1) };

@@ -155,9 +155,16 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "a tenant's members at one place",
         "turn.h",
-        "(OVB_AHEAD_SLICES + 2 * (ovb_u64)members)",
+        "(OVB_AHEAD_SLICES + 2 * (ovb_u64)between)",
         "(OVB_AHEAD_SLICES + 2)",
     ),
+    Mutant {
+        name: "light members as soon as others",
+        file: "turn.h",
+        find: "\treturn slices > members ? slices : members;",
+        put: "\treturn slices > members ? members : members;",
+        missed: Some("a finding shows it"),
+    },
     Mutant {
         name: "a VM that is found twice",
         file: "discover.bpf.h",
@@ -225,7 +232,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "CPUs that look once before they idle",
         file: "enqueue.bpf.h",
-        find: "if (idle && (somebody_waits(cpu) || (s64)(scx_bpf_now() - at) < INSERTED_AFTER))",
+        find: "if (somebody_waits(cpu) || (s64)(scx_bpf_now() - at) < INSERTED_AFTER)",
         put: "if (0)",
         missed: Some("the moment is short: one random host in some thousands shows it (tests/fuzz.rs)"),
     },
@@ -417,7 +424,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a rescue that ends at once",
         file: "overdue.bpf.h",
-        find: "\t\tif (taskc)\n\t\t\ttaskc->out_of_turn = true;\n",
+        find: "\t\tif (taskc)\n\t\t\ttaskc->out_of_turn = taskc->overdue = true;\n",
         put: "",
         missed: Some("a finding shows it"),
     },
