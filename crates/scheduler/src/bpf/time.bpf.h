@@ -333,6 +333,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 		taskc->key = taskc->ceiling;
 	/* Of little weight it would wait there for long, and all who wait for a grace period with
 	 * it: the kernel complained of stalls. It goes before others until it is out. */
+	taskc->overdue = false;
 	taskc->out_of_turn = ovb_vtime_before(level, key_of(taskc)) && in_rcu_section(p);
 	if (taskc->out_of_turn)
 		taskc->key = level - queue_offset;
