@@ -28,9 +28,11 @@
 /* A tenant that was runnable all the time keeps as many slices of lag for each CPU that it can use;
  * one that slept keeps a slice. Pools fall behind the tide by as many slices at most. */
 #define OVB_LAG_TURNS 8u
-/* No key is later than the CPU's level by more than so many slices, and two for each
- * member of the tenant: see ovb_latest(). */
+/* No key is later than the CPU's level by more than so many slices, and two for each of
+ * ovb_between(): see ovb_latest(). */
 #define OVB_AHEAD_SLICES 4u
+/* What is lighter than so little of its group counts as this. */
+#define OVB_BETWEEN_MOST (1u << 17)
 
 /* ns that a tenant gets by running on all the CPUs that it can use for a slice each. */
 static inline ovb_u64 ovb_reach(ovb_u64 slice, ovb_u32 runnable, ovb_u32 cpus)
@@ -49,7 +51,8 @@ static inline ovb_u64 ovb_earliest(ovb_u64 level, ovb_u64 slice, ovb_u64 reach, 
 
 /*
  * How many slices of its tenant may go by between two of a member's: one for each member, and for a
- * light one as many as all weigh times what it does.
+ * light one as many as all, `total`, weigh times what it does, at most OVB_BETWEEN_MOST. A weight
+ * of 0 is that of the tenant itself.
  *
  * Example: 2 members of 1024 and 16: 2 slices between those of the first, 65 between those of the
  * second.
@@ -58,6 +61,8 @@ static inline ovb_u32 ovb_between(ovb_u32 members, ovb_u32 total, ovb_u32 weight
 {
 	ovb_u32 slices = weight ? total / weight : 0;
 
+	if (slices > OVB_BETWEEN_MOST)
+		slices = OVB_BETWEEN_MOST;
 	return slices > members ? slices : members;
 }
 

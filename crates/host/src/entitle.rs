@@ -50,7 +50,8 @@ pub struct HostUse {
 
 /// What a VM could have; `None` if it was not there before.
 ///
-/// Whatever is no VM counts as one more of a default `cpu.weight`, that wants what it has had.
+/// Whatever is no vCPU, QEMU's other threads and SCHED_IDLE tasks included, counts as one more VM of a default `cpu.weight`
+/// that may run anywhere, and wants what it has had.
 ///
 /// CPUs that VMs share in part count by the part: one that may run on four CPUs, two of which are this one's, competes
 /// with half of its weight for half of what it wants.
@@ -78,7 +79,7 @@ pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) ->
         }
     }
     // Were this taken off, a VM that once wanted little would find the rest taken for ever.
-    let rest = f64::from(OVB_WEIGHT_NICE_0);
+    let rest = f64::from(OVB_WEIGHT_NICE_0) * cpus / now.busy_ns.len().max(1) as f64;
     claims.push((rest, others_use.max(0.0)));
     heaviest = heaviest.max(rest);
     // Beside others of a million times its weight it has next to nothing.
@@ -234,9 +235,9 @@ mod tests {
 
     #[test]
     fn cpus_vcpus_limits_and_others_bound_it() {
-        // Two of four CPUs are theirs, and half of one has other work.
+        // Two of four CPUs are theirs, and half of one has other work, which may run on all four and weighs half here.
         let pinned = host(&[(4, 0..2, 0.75, 1.0), (4, 0..2, 0.75, 1.0)], &[0.5, 0.0, 1.0, 1.0]);
-        assert_eq!(told(&pinned, 0), 0.75);
+        assert_eq!(told(&pinned, 0), 0.8);
         // It may use half of what the other is bound to.
         let overlap = host(&[(4, 0..2, 1.0, 1.0), (4, 0..4, 2.0, 2.0)], &[0.0; 4]);
         assert_eq!(told(&overlap, 0), 1.33);
@@ -263,6 +264,9 @@ mod tests {
         assert_eq!((told(&crowded, 0), told(&crowded, 1)), (1.33, 1.33));
         let little = host(&[(4, 0..4, 3.5, 0.5)], &[0.125; 4]);
         assert_eq!(told(&little, 0), 3.5);
+        // On two of four CPUs it weighs a half.
+        let bound = host(&[(2, 0..2, 0.5, 0.0)], &[0.75, 0.75, 0.5, 0.5]);
+        assert_eq!(told(&bound, 0), 1.33);
     }
 
     #[test]

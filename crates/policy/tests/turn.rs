@@ -42,7 +42,7 @@ proptest! {
 
     /// However many members wait, each of them may wait for a slice of all others.
     #[test]
-    fn all_members_may_wait_for_each_other(level in start(), slice in slice(), members in 0u32..100_000) {
+    fn all_members_may_wait_for_each_other(level in start(), slice in slice(), members in 0u32..1 << 18) {
         let most = vtime_diff(latest(level, slice, members), level);
         prop_assert!(most >= (slice * u64::from(members)) as i64);
         prop_assert!(most > vtime_diff(latest(level, slice, 0), level) || members == 0);
@@ -54,7 +54,7 @@ proptest! {
     #[test]
     fn a_light_member_may_wait_for_longer(members in 1u32..5000, total in 0u32.., weight in 0u32..=OVB_WEIGHT_MAX) {
         let slices = between(members, total, weight);
-        prop_assert!(slices >= members && slices >= total.checked_div(weight).unwrap_or(0));
+        prop_assert!(slices >= members && slices >= total.checked_div(weight).unwrap_or(0).min(1 << 17));
         prop_assert_eq!(between(members, weight.saturating_mul(members), weight), members);
         prop_assert!(between(members, total, weight.saturating_add(1)) <= slices || weight == 0);
     }

@@ -11,7 +11,7 @@ use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
 /// Names of programs as the kernel keeps them (its first 15 letters); our struct_ops programs begin with the first.
-const OURS: [&str; 8] = [
+const OURS: [&str; 9] = [
     "overbook_",
     "irq_accepted",
     "irq_ended",
@@ -19,7 +19,8 @@ const OURS: [&str; 8] = [
     "spin_begins",
     "spin_ends",
     "cpu_taken",
-    "group_",
+    "group_idle",
+    "group_shares",
 ];
 
 /// One BPF program.

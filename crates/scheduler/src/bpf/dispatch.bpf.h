@@ -139,7 +139,7 @@ __noinline int is_queued_in_pool(u32 pool)
 	u32 i;
 
 	bpf_for (i, 0, nr_llcs)
-		if (scx_bpf_dsq_nr_queued(pool_dsq(pool, i)) > 0)
+		if (has_queue_in(pool, i) && scx_bpf_dsq_nr_queued(pool_dsq(pool, i)) > 0)
 			return true;
 	return false;
 }
@@ -194,12 +194,13 @@ __noinline int pull_over(u32 other)
 	u32 i;
 
 	bpf_for (i, 0, OVB_MAX_POOLS) {
-		u64 dsq;
+		u32 pool = pools ? (u32)__builtin_ctzll(pools) : 0;
+		u64 dsq = shared_dsq(pool, other);
 
 		if (!pools)
 			break;
-		dsq = shared_dsq((u32)__builtin_ctzll(pools), other);
-		if (scx_bpf_dsq_nr_queued(dsq) > 0 && pull_from(dsq, 0))
+		if (has_queue_in(pool, other) && scx_bpf_dsq_nr_queued(dsq) > 0 &&
+		    pull_from(dsq, 0))
 			return true;
 		pools &= pools - 1;
 	}
@@ -242,7 +243,8 @@ __noinline int balance_with(u32 other, u32 pool, u64 first)
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	u64 dsq = shared_dsq(pool, other), before;
 
-	if (!cpuc || (pool && scx_bpf_dsq_nr_queued(dsq) <= 0) || !peek_at(dsq, cpuc))
+	if (!cpuc || !has_queue_in(pool, other) || (pool && scx_bpf_dsq_nr_queued(dsq) <= 0) ||
+	    !peek_at(dsq, cpuc))
 		return false;
 	before = first - pool_at(pool)->offset - BALANCE_SLICES * cpuc->peeked_slice;
 	return ovb_vtime_before(cpuc->peeked_key, before) && pull_from(dsq, before);

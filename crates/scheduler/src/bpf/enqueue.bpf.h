@@ -98,7 +98,8 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	else if (!is_preferred(cpu))
 		count(OVB_COUNT_OUTSIDE);
 	taskc->queue_pool = bound ? cpu_pool(cpu) : taskc->pool;
-	/* The kernel does not say that it wakes a new task. */
+	/* The kernel does not say that it wakes a new task; and one is like new that was
+	 * SCHED_IDLE. */
 	begins = woken || taskc->fresh;
 	find_key(p, taskc, cpu, woken);
 	dsq = bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu));
@@ -131,14 +132,19 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
  * only when overbook_enqueue() has returned. */
 void BPF_STRUCT_OPS(overbook_update_idle, s32 cpu, bool idle)
 {
-	u64 at = 0;
+	u64 now = scx_bpf_now();
+	bool look;
 	u32 i;
 
 	if (!idle)
 		return;
-	bpf_for (i, 0, nr_llcs)
-		at = ovb_vtime_max(at, announced[bounded(i, OVB_MAX_LLCS)][0]);
-	if (somebody_waits(cpu) || (s64)(scx_bpf_now() - at) < INSERTED_AFTER)
+	look = somebody_waits(cpu);
+	bpf_for (i, 0, nr_llcs) {
+		if (look)
+			break;
+		look = (s64)(now - announced[bounded(i, OVB_MAX_LLCS)][0]) < INSERTED_AFTER;
+	}
+	if (look)
 		scx_bpf_kick_cpu(cpu, 0);
 }
 

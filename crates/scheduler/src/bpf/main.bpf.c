@@ -21,7 +21,7 @@
  *   among the members. If the tenant's turn ends meanwhile, the key is found anew when the task
  *   comes to the head of its queue.
  * - LLC queue: a DSQ per last-level cache, by key; CPU queue: a DSQ per CPU for tasks that can run
- *   nowhere else; and a DSQ per pool, which is a set of CPUs that tasks are bound to. A CPU takes
+ *   nowhere else; and DSQs of pools, which are sets of CPUs that tasks are bound to. A CPU takes
  *   the earliest of the heads of the queues that it looks at. SCHED_IDLE tasks have queues of their
  *   own, and tasks whose group has used its cpu.max are parked in another.
  * - home: the LLC in whose queue a VM's vCPUs wait, if it fits into one (policy/home.h).

@@ -194,6 +194,12 @@ static u64 shared_dsq(u32 pool, u32 llc)
 	return pool ? pool_dsq(pool, llc) : llc_dsq(llc);
 }
 
+/* Whether a pool has a queue in an LLC; pool 0 has one in each. */
+static bool has_queue_in(u32 pool, u32 llc)
+{
+	return !pool || pool_at(pool)->queues >> (llc & 63) & 1;
+}
+
 /* Whether CPUs of an LLC look into a queue of an LLC, or of a pool. */
 static bool is_shared_in(u64 dsq, u32 llc)
 {
@@ -215,10 +221,14 @@ static s32 homeward(const struct task_struct *p, const struct task_ctx *taskc, s
 
 	if (!home || llc_of(cpu) == home - 1)
 		return cpu;
-	if (taskc->pool && taskc->pool < OVB_MAX_POOLS)
+	if (taskc->pool && taskc->pool < OVB_MAX_POOLS) {
+		/* Else it would be queued in another LLC than it looks for a CPU in. */
+		if (part_of(taskc->pool, home - 1)->cpus < CPUS_OF_QUEUE)
+			return cpu;
 		first = part_of(taskc->pool, home - 1)->first;
-	else
+	} else {
 		first = llc_first[bounded(home - 1, OVB_MAX_LLCS)];
+	}
 	return bpf_cpumask_test_cpu(first, p->cpus_ptr) ? (s32)first : cpu;
 }
 

@@ -179,7 +179,7 @@ struct cpu_ctx {
 	/* Virtual time at which the turns of the tasks that were picked here began; never back. */
 	u64 level;
 	/* Key of the running task, with its queue's offset, or of who preempts it; the level if it
-	 * came out of turn, so that nobody does. */
+	 * is in an RCU section, and well before that if it was overdue, so that nobody does. */
 	u64 key;
 	/* When it began to run, 0 if it is of SCHED_IDLE, and its VM. */
 	u64 since;

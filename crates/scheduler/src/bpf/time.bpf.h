@@ -125,9 +125,9 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, s32 cpu, u64 now)
 	if (!taskc->running_since || !cpuc)
 		return 0;
 	used = now - taskc->running_since;
-	/* By another CPU's clock. */
+	/* By another CPU's clock, which may be behind. */
 	if ((s64)used < 0)
-		used = 0;
+		return 0;
 	taskc->running_since = now;
 	taskc->time += ovb_weighted(used, taskc->weight);
 	if (nr_limited)
@@ -328,12 +328,12 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 		taskc->key = ovb_vtime_max(taskc->key, level - queue_offset) + long_slice(tenant);
 	taskc->fresh = false;
 	taskc->gave_up = false;
+	taskc->overdue = false;
 	taskc->ceiling = latest_of(tenant, node, taskc->weight, level - queue_offset);
 	if (ovb_vtime_before(taskc->ceiling, taskc->key))
 		taskc->key = taskc->ceiling;
 	/* Of little weight it would wait there for long, and all who wait for a grace period with
 	 * it: the kernel complained of stalls. It goes before others until it is out. */
-	taskc->overdue = false;
 	taskc->out_of_turn = ovb_vtime_before(level, key_of(taskc)) && in_rcu_section(p);
 	if (taskc->out_of_turn)
 		taskc->key = level - queue_offset;

@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 59] = [
+const FINDINGS: [Finding; 60] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -53,6 +53,7 @@ const FINDINGS: [Finding; 59] = [
     ("whom to preempt on a large host", false, waits::victim_in_a_large_host),
     ("the home of a VM beside one that is bound", false, waits::home_beside_a_bound_vm),
     ("the home of a VM that may not use its first CPU", false, waits::home_without_a_first_cpu),
+    ("the home of a VM that may use two CPUs there", false, waits::home_of_two_cpus),
     ("wakers beside who has lost its patience", false, waits::overdue_beside_wakers),
     ("a new task beside a SCHED_IDLE one", false, waits::begun_beside_sched_idle),
     ("nice in a group", false, shares::nice_in_a_group),

@@ -147,6 +147,23 @@ pub(super) fn home_without_a_first_cpu() -> Option<String> {
     (some.0 > 50).then(|| format!("{} moves between LLCs, {} on all CPUs", some.0, all.0))
 }
 
+/// Of an LLC where a VM may use two CPUs only, these are no home: its queue is elsewhere.
+pub(super) fn home_of_two_cpus() -> Option<String> {
+    let late = |cpus: Vec<u32>| {
+        let mut world = World::new(host(12, 2)).unwrap();
+        let group = Some(world.group(0, 100));
+        hogs(&mut world, cpus.len() as u32, "hog", Some(cpus.clone()), group);
+        for i in 0..2 {
+            let halts = VmSpec::new(&format!("vm{i}"), 4, Pattern::Sleeper);
+            world.vm(VmSpec { cpus: Some(cpus.clone()), outside_ns: MS, halt_ns: 3 * MS, ..halts });
+        }
+        mean_wait(&measured(&mut world, SECOND, 3 * SECOND), "vm")
+    };
+    let (mixed, whole) = (late((4..12).collect()), late((6..12).collect()));
+    println!("vCPUs that wake up wait {mixed} ns where two CPUs are of another LLC, {whole} otherwise");
+    (mixed > 2 * whole + 5_000).then(|| format!("{mixed} ns, and {whole} in one LLC"))
+}
+
 /// Patience counts from when a task began to wait, whatever is changed of it meanwhile: the kernel's watchdog counts so too.
 pub(super) fn changed_while_it_waits() -> Option<String> {
     let mut machine = host(1, 1);

@@ -232,8 +232,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "CPUs that look once before they idle",
         file: "enqueue.bpf.h",
-        find: "if (somebody_waits(cpu) || (s64)(scx_bpf_now() - at) < INSERTED_AFTER)",
-        put: "if (0)",
+        find: "\tif (look)\n\t\tscx_bpf_kick_cpu",
+        put: "\tif (0)\n\t\tscx_bpf_kick_cpu",
         missed: Some("the moment is short: one random host in some thousands shows it (tests/fuzz.rs)"),
     },
     Mutant {
