@@ -135,13 +135,12 @@ fn the_governor_packs_guests(kernel: &str) {
     let report = run(&write(&dir, "governor.toml", body), &["--kernel", kernel]);
     assert_eq!(summary::failed(&report), Vec::<String>::new());
     for run in &report.runs {
-        let preferred: Vec<f64> =
-            ["linux1", "linux2"].map(|vm| run.extra[&format!("{vm}: preferred CPUs, mean")]).to_vec();
-        if run.variant == "on" {
-            assert!(preferred.iter().all(|mean| *mean < 1.5), "{preferred:?}");
-        } else {
-            assert!(preferred.iter().all(|mean| *mean > 1.9), "{}: {preferred:?}", run.variant);
-        }
+        let of = |what: &str| ["linux1", "linux2"].map(|vm| run.extra[&format!("{vm}: {what}")]);
+        // The guests look by their own clocks, so a mean of a second is a rough one; what has changed is counted.
+        let (preferred, changes) = (of("preferred CPUs, mean"), of("changes of their number"));
+        let packed = preferred.map(|mean| mean < 1.5);
+        assert_eq!(packed, [run.variant == "on"; 2], "{}: {preferred:?}", run.variant);
+        assert!(run.variant == "on" || changes == [0.0; 2], "{}: {changes:?}", run.variant);
     }
 }
 
