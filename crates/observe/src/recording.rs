@@ -204,7 +204,7 @@ fn thin(from: &mut Old, to: &mut New, least: u64) -> Result<()> {
         let line = next_line(from)?;
         // The last of a recording is known when the next one has begun.
         if let Some((at_before, text)) = before.take() {
-            let last = line.as_ref().is_none_or(|(at, _)| *at < at_before);
+            let last = line.as_ref().is_none_or(|(at, _)| *at <= at_before);
             let far = kept.is_none_or(|kept| at_before < kept || at_before - kept >= least);
             if far || last {
                 to.write_all(&text)?;
@@ -222,7 +222,7 @@ fn thin(from: &mut Old, to: &mut New, least: u64) -> Result<()> {
 fn leave_oldest(from: &mut Old, to: &mut New, most: u64) -> Result<()> {
     let (mut starts, mut end, mut before) = (Vec::new(), 0, None);
     while let Some((at, line)) = next_line(from)? {
-        if before.is_none_or(|before| at < before) {
+        if before.is_none_or(|before| at <= before) {
             starts.push(end);
         }
         before = Some(at);

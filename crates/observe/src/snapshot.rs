@@ -144,7 +144,7 @@ pub(crate) const PATIENCE_MS: u64 = 5000;
 
 /// Takes snapshots.
 pub struct Observer {
-    start: Instant,
+    start: Option<Instant>,
     /// Or why there are none.
     probe: Result<Probe, String>,
     client: Option<StatsClient>,
@@ -155,7 +155,7 @@ impl Observer {
     /// `spin_gap` are one spin.
     pub fn new(spin_gap: Duration) -> Observer {
         let probe = Probe::attach_with_spin_times(spin_gap.as_nanos() as u64).map_err(|e| format!("{e:#}"));
-        Observer { start: Instant::now(), probe, client: None }
+        Observer { start: None, probe, client: None }
     }
 
     /// Looks at everything.
@@ -166,8 +166,10 @@ impl Observer {
         let probe = self.probe.as_ref().ok();
         let spins = probe.map(Probe::spin_times).transpose()?.unwrap_or_default();
         let counts = probe.map(Probe::read).transpose()?.unwrap_or_default();
-        let mut snapshot =
-            Snapshot { at_ns: self.start.elapsed().as_nanos() as u64, ..Snapshot::from_outside() };
+        // A recording is known by its beginning with 0.
+        let at_ns = self.start.map_or(0, |start| start.elapsed().as_nanos() as u64);
+        self.start = self.start.or_else(|| Some(Instant::now()));
+        let mut snapshot = Snapshot { at_ns, ..Snapshot::from_outside() };
         if let Some(probe) = probe {
             let gone: Vec<i32> =
                 counts.keys().copied().filter(|pid| !snapshot.vms.contains_key(pid)).collect();
@@ -261,13 +263,23 @@ pub fn read_recording(file: &std::path::Path) -> Result<Vec<Snapshot>> {
 
 /// Where each recording in a file begins: in a file of several, time starts anew.
 pub fn beginnings(snapshots: &[Snapshot]) -> Vec<usize> {
-    let anew = |n: &usize| *n == 0 || snapshots[*n].at_ns < snapshots[n - 1].at_ns;
+    let anew = |n: &usize| *n == 0 || snapshots[*n].at_ns <= snapshots[n - 1].at_ns;
     (0..snapshots.len()).filter(anew).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Also if the first had one snapshot, as its writer was killed at once.
+    #[test]
+    fn a_recording_begins_where_time_does_not_go_on() {
+        let at = |at_ns| Snapshot { at_ns, ..Snapshot::default() };
+        assert_eq!(beginnings(&[0, 0, 7, 9, 0].map(at)), [0, 1, 4]);
+        let mut observer = Observer::new(Duration::from_micros(20));
+        let times = [(); 2].map(|()| observer.snapshot().unwrap().at_ns);
+        assert!(times[0] == 0 && times[1] > 0, "{times:?}");
+    }
 
     #[test]
     fn cpus_are_the_hosts_whatever_this_process_may_use() {
