@@ -320,6 +320,7 @@ fn wait_for_machine(parent: &mut Child) -> Pid {
         if let Some(pid) = text(&output).split_whitespace().next() {
             return Pid::from_raw(pid.parse().unwrap());
         }
+        std::thread::sleep(std::time::Duration::from_millis(20));
     }
 }
 
