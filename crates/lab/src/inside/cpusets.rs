@@ -160,7 +160,7 @@ pub fn check(say: &mut dyn FnMut(&str) -> Result<()>) -> Result<()> {
     for group in groups.iter().chain([&late, &last]) {
         group.set("0-3")?;
     }
-    if let Some(line) = complaints() {
+    if let Some(line) = complaints()? {
         bail!("the kernel complains: {line}");
     }
     say("cpusets: a partition keeps its CPU; the kernel had no complaint")

@@ -173,7 +173,7 @@ fn check_all(say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     ensure!(scheduler_state()? == "disabled" && preferred().is_empty(), "something is left after SIGTERM");
     say("without irqbalance, and asked to: interrupts are moved, and put back")?;
 
-    if let Some(line) = complaints() {
+    if let Some(line) = complaints()? {
         bail!("the kernel complains: {line}");
     }
     say("the guest scheduler does what it promises, and the kernel had no complaint")

@@ -2,6 +2,7 @@
 //! What the kernel says of itself, and CPUs that go and come.
 
 use anyhow::{Context, Result};
+use nix::errno::Errno;
 use std::fs;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::net::UnixStream;
@@ -29,16 +30,25 @@ pub fn set_online(cpu: u32, online: bool) -> Result<()> {
         .with_context(|| format!("cannot take CPU {cpu} off or on"))
 }
 
-/// The kernel's first complaint of this boot.
-pub fn complaints() -> Option<String> {
-    let log = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg").ok()?;
+/// The kernel's first complaint of this boot, as far back as its log goes.
+///
+/// # Errors
+/// The log cannot be read.
+pub fn complaints() -> Result<Option<String>> {
+    let log = fs::File::options().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
+    let log = log.context("cannot read the kernel's log")?;
     let mut buffer = [0; 8192];
-    // Every read is one record; the end is EAGAIN.
-    while let Ok(n) = nix::unistd::read(&log, &mut buffer) {
-        let line = String::from_utf8_lossy(&buffer[..n]).into_owned();
+    loop {
+        // Every read is one record.
+        let line = match nix::unistd::read(&log, &mut buffer) {
+            Ok(n) => String::from_utf8_lossy(&buffer[..n]).into_owned(),
+            Err(Errno::EAGAIN) => return Ok(None),
+            // Written over meanwhile: the next one is read.
+            Err(Errno::EPIPE) => continue,
+            Err(why) => return Err(why).context("cannot read the kernel's log"),
+        };
         if COMPLAINTS.iter().any(|word| line.contains(word)) {
-            return Some(line.lines().next().unwrap_or_default().to_string());
+            return Ok(Some(line.lines().next().unwrap_or_default().to_string()));
         }
     }
-    None
 }

@@ -152,7 +152,7 @@ pub fn check(shape: &Shape, say: &mut dyn FnMut(Event) -> Result<()>) -> Result<
     guest.kill()?;
     wait(PATIENCE, "leave after kill -9", || Ok(scheduler_state()? == "disabled" && preferred().is_empty()))?;
     wait(PATIENCE, "use all CPUs", || Ok(everywhere()? == machine.shared))?;
-    if let Some(line) = complaints() {
+    if let Some(line) = complaints()? {
         bail!("the kernel complains: {line}");
     }
     say(

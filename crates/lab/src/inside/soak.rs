@@ -172,7 +172,7 @@ impl State<'_> {
             bail!(
                 "`overbook host --set {change}` failed ({}): {}",
                 set.status,
-                String::from_utf8_lossy(&set.stdout)
+                String::from_utf8_lossy(&[set.stdout, set.stderr].concat())
             );
         }
         let told = self.say(CLASSES[round as usize % CLASSES.len()])?;
@@ -348,7 +348,7 @@ impl State<'_> {
     fn expect(&self, wanted: &str) -> Result<()> {
         let found = scheduler_state()?;
         if found != wanted {
-            bail!("sched_ext is {found} and should be {wanted}: {}", complaints().unwrap_or_default());
+            bail!("sched_ext is {found} and should be {wanted}: {}", complaints()?.unwrap_or_default());
         }
         Ok(())
     }
@@ -365,7 +365,7 @@ impl State<'_> {
         self.expect("disabled")?;
         self.all_get_on()?;
         self.vms.clear();
-        if let Some(line) = complaints() {
+        if let Some(line) = complaints()? {
             bail!("the kernel complains: {line}");
         }
         Ok(())

@@ -11,7 +11,7 @@ use overbook_kernels::{Emulator, Kernel};
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-/// Longest silence of the machine in real time: a load of the scheduler on a loaded machine takes a fifth of it.
+/// Longest silence of the machine, in CPU time of its own: a load of the scheduler on a loaded machine takes a fifth of it.
 const PATIENCE: Duration = Duration::from_secs(900);
 
 /// Boots a machine, of four CPUs unless the task wants others, for one that only says how it goes: [`Task::Soak`], [`Task::GuestCheck`] or
