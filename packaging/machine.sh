@@ -46,7 +46,8 @@ boot_machine() {
 
 	echo "try: booting it"
 	# One thread: with several, an emulated CPU may lose an interrupt.
-	timeout "$2" "${EMULATOR:-qemu-system-x86_64}" -nodefaults -display none -monitor none -no-reboot \
+	# In the foreground, or Ctrl-C would not reach it.
+	timeout --foreground "$2" "${EMULATOR:-qemu-system-x86_64}" -nodefaults -display none -monitor none -no-reboot \
 		-accel tcg,thread=single -cpu max "${@:5}" -kernel "$3" -initrd "$work/initramfs" \
 		-serial "file:$work/console" \
 		-append "console=ttyS0 quiet panic=-1 oops=panic mitigations=off random.trust_cpu=on cryptomgr.notests
