@@ -5,8 +5,9 @@
 use crate::watched::{output, output_watched};
 use crate::{Cache, Kernel, Want, apt, cache, resolve};
 use anyhow::{Context, Result, bail, ensure};
-use std::fs;
+use std::fs::{self, Permissions};
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -285,16 +286,21 @@ fn unpack(
     ensure!(!source.exists(), "the folder {} is there: name a new one", source.display());
     let shop = cache.workshop_in(cache::PATCHED)?;
     let (from, tarball) = fetch(patches, cache, base, shop.path(), say)?;
-    fs::create_dir(source).with_context(|| format!("cannot make the folder {}", source.display()))?;
+    let cannot = || format!("cannot make the folder {}", source.display());
+    let parent = source.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut part = tempfile::Builder::new();
+    let part = part.prefix(".part-").permissions(Permissions::from_mode(0o755)).tempdir_in(parent);
+    let part = part.with_context(cannot)?;
     say("unpacking Linux");
     let mut unpack = Command::new("tar");
-    unpack.arg("-C").arg(source).args(["--strip-components=1", "-xf"]).arg(&tarball);
+    unpack.arg("-C").arg(part.path()).args(["--strip-components=1", "-xf"]).arg(&tarball);
     output_watched(&mut unpack, &mut |seconds| say(&format!("unpacking Linux ({seconds} s)")))?;
     for (name, header) in HEADERS {
-        let path = source.join("include/overbook").join(name);
-        fs::create_dir_all(path.parent().unwrap_or(source)).context(FULL)?;
+        let path = part.path().join("include/overbook").join(name);
+        fs::create_dir_all(path.parent().unwrap_or(part.path())).context(FULL)?;
         fs::write(path, header).context(FULL)?;
     }
+    fs::rename(part.keep(), source).with_context(cannot)?;
     Ok(from)
 }
 

@@ -10,7 +10,7 @@ use kvm_bindings::{
     KVM_X86_DISABLE_EXITS_PAUSE, kvm_enable_cap, kvm_mp_state, kvm_regs, kvm_segment,
     kvm_userspace_memory_region,
 };
-use kvm_ioctls::{Cap, Kvm, VcpuExit, VcpuFd, VmFd};
+use kvm_ioctls::{Kvm, VcpuExit, VcpuFd, VmFd};
 use vm_memory::{Bytes, GuestAddress, GuestMemoryBackend};
 
 const CR0_PE_MP_NE_PG: u64 = 1 | 1 << 1 | 1 << 5 | 1 << 31;
@@ -97,7 +97,7 @@ pub fn build(memory: &GuestMemory, count: u32, ple: bool) -> Result<Machine> {
         start_in_long_mode(memory, &vcpu, index).with_context(|| format!("cannot set up vCPU {index}"))?;
         vcpus.push(vcpu);
     }
-    let tsc_khz = if vm.check_extension(Cap::GetTscKhz) { vcpus[0].get_tsc_khz().unwrap_or(0) } else { 0 };
+    let tsc_khz = vcpus[0].get_tsc_khz().context("KVM does not tell the frequency of the guest's TSC")?;
     let at = u64::from(abi::OB_PARAMS) + std::mem::offset_of!(abi::ob_params, tsc_khz) as u64;
     memory.map_ref().write_obj(tsc_khz, GuestAddress(at))?;
     Ok(Machine { _vm: vm, vcpus, tsc_khz })
