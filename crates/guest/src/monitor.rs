@@ -60,8 +60,8 @@ impl Monitor {
     }
 
     /// Takes the size that the host tells, if the guest wanted more in this period; the preferred CPUs if they change. It
-    /// shrinks at once, grows if it could have had as much for a whole period (or 30 s), and has all CPUs back when it has wanted less
-    /// for as long as the rules say.
+    /// shrinks at once, grows if it could have had as much for a whole period (or 30 s), and has all CPUs back when it has
+    /// wanted less for as long as the rules say.
     pub fn follow(&mut self, told: &Told, record: &Record) -> Option<Cpus> {
         if self.is_manual() {
             return None;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Bad input gets one clear sentence and a non-zero exit.
 
+mod common;
+
 use std::collections::HashSet;
 use std::path::Path;
 use std::process::Command;
@@ -313,9 +315,7 @@ fn check_goes_through_every_feature() {
 
 #[test]
 fn nobody_is_told_anything_where_no_scheduler_runs() {
-    let ops = std::fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap_or_default();
-    let works = ops.starts_with("overbook") || Path::new("/run/overbook/preferred").exists();
-    assert!(!works, "overbook is at work here, and this test would change it: stop it first");
+    common::nothing_is_at_work();
     for arguments in [
         &["guest", "--set", "preferred=0"][..],
         &["guest", "--set", "governor=step", "--set", "low=100", "--set", "high=200"],

@@ -2,6 +2,8 @@
 //! Every command, wherever it may be started: nothing hangs, nothing panics, and what fails says why in one sentence.
 //! `tests/data/walk.txt` holds what is tried of each; a test in main.rs sees to it that no command is missing there.
 
+mod common;
+
 use nix::sched::{CloneFlags, unshare};
 use nix::unistd::{getuid, setsid};
 use std::fs::{self, File, OpenOptions, Permissions};
@@ -150,9 +152,7 @@ fn open_program(folder: &Path) -> PathBuf {
 }
 
 fn walk(place: Place) {
-    let ops = fs::read_to_string("/sys/kernel/sched_ext/root/ops").unwrap_or_default();
-    let works = ops.starts_with("overbook") || Path::new("/run/overbook/preferred").exists();
-    assert!(!works, "overbook is at work here, and this test would change it: stop it first");
+    common::nothing_is_at_work();
     let mut wrong = Vec::new();
     let folder = TempDir::new().unwrap();
     let program = match place {

@@ -79,29 +79,24 @@ pub(super) fn two_llcs(object: Option<Vec<u8>>) -> Result<Report> {
 
 /// Each VM of four has the room that it needs in one of two LLCs, and stays there.
 pub(super) fn homes(object: Option<Vec<u8>>) -> Result<Report> {
-    let mut setup = Setup::new(object, Host { cpus: 8, llcs: 2, ..Host::default() })?;
-    for i in 0..4 {
-        setup.vm(&format!("vm{i}"), 4, [Pattern::Barrier, Pattern::Compute][i % 2], |_| {});
-    }
-    let mut report = setup.run(200, 1200);
-    least_units(&mut report, "vm0", 350.0);
-    if report.llc_moves > 5 {
-        let moves = report.llc_moves;
-        report.findings.add("moves", || format!("{moves} moves between LLCs in a second; the bound is 5"));
-    }
-    Ok(report)
+    homes_on(object, (0..8).collect(), 350.0)
 }
 
 /// The same of VMs that leave the first CPU of each LLC to others.
 pub(super) fn homes_in_a_pool(object: Option<Vec<u8>>) -> Result<Report> {
+    homes_on(object, vec![1, 2, 3, 5, 6, 7], 380.0)
+}
+
+/// Four VMs that may use these of 8 CPUs, with a vCPU for each of a half; what the first must do.
+fn homes_on(object: Option<Vec<u8>>, cpus: Vec<u32>, units: f64) -> Result<Report> {
     let mut setup = Setup::new(object, Host { cpus: 8, llcs: 2, ..Host::default() })?;
+    let bound = (cpus.len() < 8).then_some(&cpus);
     for i in 0..4 {
-        setup.vm(&format!("vm{i}"), 3, [Pattern::Barrier, Pattern::Compute][i % 2], |spec| {
-            spec.cpus = Some(vec![1, 2, 3, 5, 6, 7])
-        });
+        let pattern = [Pattern::Barrier, Pattern::Compute][i % 2];
+        setup.vm(&format!("vm{i}"), cpus.len() as u32 / 2, pattern, |spec| spec.cpus = bound.cloned());
     }
     let mut report = setup.run(200, 1200);
-    least_units(&mut report, "vm0", 380.0);
+    least_units(&mut report, "vm0", units);
     if report.llc_moves > 5 {
         let moves = report.llc_moves;
         report.findings.add("moves", || format!("{moves} moves between LLCs in a second; the bound is 5"));
