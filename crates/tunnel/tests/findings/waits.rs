@@ -302,6 +302,17 @@ pub(super) fn begun_beside_sched_idle() -> Option<String> {
     (longest > 500_000).then(|| format!("a new task waits {longest} ns beside a SCHED_IDLE one"))
 }
 
+/// Whose CPU a real-time task takes goes before who may wait, on another CPU, as if it had just woken up.
+pub(super) fn taken_by_real_time() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    hogs(&mut world, 1, "hog", None, None);
+    world.task(TaskSpec { cpus: Some(vec![0]), ..TaskSpec::new("rt", Kind::RealTime(10 * MS, 10 * MS)) });
+    world.task(TaskSpec::new("sleeper", Kind::Sleeper(MS, 4 * MS)));
+    let wait = task(&measured(&mut world, 100 * MS, 4 * SECOND), "sleeper").longest_wait;
+    println!("whose CPU is taken waits for {wait} ns");
+    (wait > 500_000).then(|| format!("whose CPU is taken waits for {wait} ns beside a hog"))
+}
+
 /// Who wakes a task by a socket or a pipe keeps its CPU while others idle. Linux 7 offers the waker's.
 pub(super) fn woken_synchronously() -> Option<String> {
     let machine = Host { sync: true, version: 7 << 16 | 3 << 8, ..host(2, 1) };
