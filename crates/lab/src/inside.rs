@@ -12,6 +12,7 @@ mod packing;
 mod preferred;
 mod program;
 mod ready;
+mod sched_ext;
 mod soak;
 mod stretched;
 mod system;

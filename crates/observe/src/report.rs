@@ -158,8 +158,24 @@ impl Report {
             )?,
             (None, why) => writeln!(to, "spins cannot be seen: {}", why.as_deref().unwrap_or("no probes"))?,
         }
-        writeln!(to, "{}", self.readiness())?;
-        writeln!(to)?;
+        writeln!(to, "{}\n", self.readiness())?;
+        self.write_vms(to)?;
+        writeln!(to, "\n{}", self.expectation())?;
+        if self.far.is_some() || self.far_unknown.is_some() {
+            writeln!(to)?;
+        }
+        for sentence in self.far.iter().flat_map(Far::sentences) {
+            writeln!(to, "{sentence}.")?;
+        }
+        match &self.far_unknown {
+            Some(why) => writeln!(to, "How far this host can go is not known: {why}."),
+            None => Ok(()),
+        }
+    }
+
+    /// A line for each VM.
+    fn write_vms(&self, to: &mut String) -> std::fmt::Result {
+        let window = &self.window;
         // Where all VMs are of one class, nobody needs a column of it.
         let classes = window.has_classes();
         let class = |text: &str| if classes { format!(" {text:>7}") } else { String::new() };
@@ -203,19 +219,7 @@ impl Report {
             to,
             "run and burnt: CPUs' worth of time; ready: of the time, mean of the vCPUs and the worst one; steal: of what \
              the VM wants; {NONE}: not known"
-        )?;
-        writeln!(to)?;
-        writeln!(to, "{}", self.expectation())?;
-        if self.far.is_some() || self.far_unknown.is_some() {
-            writeln!(to)?;
-        }
-        for sentence in self.far.iter().flat_map(Far::sentences) {
-            writeln!(to, "{sentence}.")?;
-        }
-        match &self.far_unknown {
-            Some(why) => writeln!(to, "How far this host can go is not known: {why}."),
-            None => Ok(()),
-        }
+        )
     }
 
     /// Ready times, as the trade judges them, in one sentence.

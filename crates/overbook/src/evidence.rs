@@ -40,6 +40,8 @@ const SCHEMA: u32 = 1;
 const PIECES: usize = 16;
 /// What our guests do.
 const PATTERNS: [Pattern; 4] = [Pattern::Lock, Pattern::Ipi, Pattern::Shootdown, Pattern::Compute];
+/// What is missing where they do not run.
+const OUR_GUESTS: &str = "figures of guests of our own";
 /// Time between two snapshots.
 const STEP: Duration = Duration::from_secs(1);
 
@@ -168,13 +170,7 @@ impl Evidence {
     }
 
     fn measure(&self, document: &mut Document, own: &mut Own, stop: &AtomicBool) -> Result<()> {
-        let mut may_load = match self.may_load() {
-            Ok(()) => true,
-            Err(why) => {
-                document.miss_ours(&why);
-                false
-            }
-        };
+        let mut may_load = self.may_load().inspect_err(|why| document.miss_ours(why)).is_ok();
         let has_vms = document.vms.vms > 0;
         if !has_vms {
             let seen = if preflight::is_root() {
@@ -184,16 +180,7 @@ impl Evidence {
             };
             document.miss("figures of this host's VMs", seen);
         }
-        let mut benches = match self.bench {
-            When::Always => true,
-            When::Auto => !has_vms,
-            When::Never => false,
-        };
-        if !benches {
-            let why =
-                if has_vms { "they would disturb this host's VMs (--bench always)" } else { "--bench never" };
-            document.miss("figures of guests of our own", why);
-        }
+        let mut benches = self.runs_guests(document);
         let mut observer = has_vms.then(|| self.gap.observer());
         let (mut switch, mut numbers, mut recorded) = (Switch::default(), Numbers::default(), Vec::new());
         let half = Duration::from_secs_f64(
@@ -211,24 +198,21 @@ impl Evidence {
             let mut piece = Piece { scheduler: scheduler(), ..Piece::default() };
             let mut seen = Vec::new();
             if let Some(observer) = &mut observer {
-                let snapshots = watch(observer, half, stop)?;
-                for vm in snapshots.iter().flat_map(|snapshot| snapshot.vms.values()) {
-                    own.add(&vm.name);
-                }
-                if let Some(why) = snapshots.first().and_then(Snapshot::blind) {
+                seen = watch(observer, half, stop)?;
+                seen.iter().flat_map(|snapshot| snapshot.vms.values()).for_each(|vm| own.add(&vm.name));
+                if let Some(why) = seen.first().and_then(Snapshot::blind) {
                     document.miss("spins and yields of this host's VMs", why);
                 }
-                if let [first, .., last] = &snapshots[..] {
+                if let [first, .., last] = &seen[..] {
                     piece.host = Some(HostPiece::of(&Window::between(first, last), &mut numbers));
                 }
-                seen = snapshots;
             }
             if benches && !stop.load(Ordering::Relaxed) {
                 // Four pieces in a row are of one pattern: A B B A.
                 match guests(PATTERNS[nth / 4 % PATTERNS.len()], half, stop) {
                     Ok(bench) => piece.bench = Some(bench),
                     Err(why) => {
-                        document.miss("figures of guests of our own", &format!("{why:#}"));
+                        document.miss(OUR_GUESTS, &format!("{why:#}"));
                         benches = false;
                     }
                 }
@@ -256,6 +240,18 @@ impl Evidence {
             }
         }
         Ok(())
+    }
+
+    /// Whether guests of our own run, too; says so in the document if not.
+    fn runs_guests(&self, document: &mut Document) -> bool {
+        let has_vms = document.vms.vms > 0;
+        let runs = self.bench == When::Always || (self.bench == When::Auto && !has_vms);
+        if !runs {
+            let why =
+                if has_vms { "they would disturb this host's VMs (--bench always)" } else { "--bench never" };
+            document.miss(OUR_GUESTS, why);
+        }
+        runs
     }
 
     /// Whether `overbook host` may be loaded for half of the time.

@@ -270,20 +270,22 @@ fn groups(report: &Report) -> Vec<Group> {
     groups
 }
 
+/// Mean over the members of a group, of one run.
+fn mean_of(run: &Run, members: &[usize], of: impl Fn(&VmResult) -> f64) -> f64 {
+    members.iter().filter_map(|i| run.vms.get(*i)).map(of).sum::<f64>() / members.len() as f64
+}
+
 fn row(report: &Report, variant: &str, (group, members): &Group) -> Option<Row> {
     let baseline = &report.variants.first()?.name;
     let is_baseline = variant == baseline;
     let runs = runs_of(report, variant);
     let first = runs.first()?.vms.get(*members.first()?)?;
-    let in_run = |run: &Run, of: &dyn Fn(&VmResult) -> f64| {
-        members.iter().filter_map(|i| run.vms.get(*i)).map(of).sum::<f64>() / members.len() as f64
-    };
-    let medians =
-        |of: &dyn Fn(&Run) -> f64| stats::median(&runs.iter().map(|run| of(run)).collect::<Vec<f64>>());
-    let rates: Vec<f64> = runs.iter().map(|run| in_run(run, &|vm| vm.rate)).collect();
+    let rates: Vec<f64> = runs.iter().map(|run| mean_of(run, members, |vm| vm.rate)).collect();
     let rate = stats::median(&rates);
-    let base: BTreeMap<u32, f64> =
-        runs_of(report, baseline).iter().map(|run| (run.repetition, in_run(run, &|vm| vm.rate))).collect();
+    let base: BTreeMap<u32, f64> = runs_of(report, baseline)
+        .iter()
+        .map(|run| (run.repetition, mean_of(run, members, |vm| vm.rate)))
+        .collect();
     let pairs: Vec<(f64, f64)> = runs
         .iter()
         .zip(&rates)
@@ -312,15 +314,7 @@ fn row(report: &Report, variant: &str, (group, members): &Group) -> Option<Row> 
         .iter()
         .flat_map(|run| members.iter().filter_map(|i| run.vms.get(*i)).map(|vm| vm.cpus_used))
         .collect();
-    let per_vm = |of: &dyn Fn(&VmResult) -> u64| {
-        medians(&|run| in_run(run, &|vm| of(vm) as f64) * 1e9 / run.window_ns.max(1) as f64)
-    };
-    let per_vcpu = |of: fn(&VcpuResult) -> u64| per_vm(&move |vm| vm.vcpus.iter().map(of).sum());
-    // What one repetition could not see is no figure of the row.
-    let unseen =
-        runs.iter().any(|run| members.iter().filter_map(|i| run.vms.get(*i)).any(|vm| vm.kvm.unseen));
-    let per_kvm =
-        |of: fn(&KvmCounters) -> u64| if unseen { f64::NAN } else { per_vm(&move |vm| of(&vm.kvm)) };
+    let mean_used: Vec<f64> = runs.iter().map(|run| mean_of(run, members, |vm| vm.cpus_used)).collect();
     Some(Row {
         variant: variant.into(),
         is_baseline,
@@ -337,22 +331,38 @@ fn row(report: &Report, variant: &str, (group, members): &Group) -> Option<Row> 
         won_back: to_win.map(|bound| (rate - base_rate) / (bound - base_rate)),
         wait: stats::merge(&waits),
         wait_ns: (wait_at(0.5), wait_at(0.99)),
-        cpus_used: (medians(&|run| in_run(run, &|vm| vm.cpus_used)), range(&used).0, range(&used).1),
+        cpus_used: (stats::median(&mean_used), range(&used).0, range(&used).1),
         entitled_cpus: first.entitled_cpus,
-        per_second: Counts {
-            spins: per_vcpu(|v| v.spins),
-            pause_exits: per_kvm(|k| k.exits.get("pause").copied().unwrap_or(0)),
-            exits: per_kvm(|k| k.exits.values().sum()),
-            on_spin: per_kvm(|k| k.on_spin),
-            tried: per_kvm(|k| k.yield_tried),
-            ok: per_kvm(|k| k.yield_ok),
-            same_rq: per_kvm(|k| k.yield_same_rq),
-            other_rq: per_kvm(|k| k.yield_other_rq),
-            switches: per_vcpu(|v| v.voluntary_switches + v.involuntary_switches),
-            migrations: per_vcpu(|v| v.migrations),
-            steal_cpus: per_vcpu(|v| v.steal_ns) / 1e9,
-        },
+        per_second: counts(&runs, members),
     })
+}
+
+/// What a VM of a group counts in a second, medians over the runs.
+fn counts(runs: &[&Run], members: &[usize]) -> Counts {
+    let per_vm = |of: &dyn Fn(&VmResult) -> u64| {
+        let per_second =
+            |run: &&Run| mean_of(run, members, |vm| of(vm) as f64) * 1e9 / run.window_ns.max(1) as f64;
+        stats::median(&runs.iter().map(per_second).collect::<Vec<f64>>())
+    };
+    let per_vcpu = |of: fn(&VcpuResult) -> u64| per_vm(&move |vm| vm.vcpus.iter().map(of).sum());
+    // What one repetition could not see is no figure of the row.
+    let unseen =
+        runs.iter().any(|run| members.iter().filter_map(|i| run.vms.get(*i)).any(|vm| vm.kvm.unseen));
+    let per_kvm =
+        |of: fn(&KvmCounters) -> u64| if unseen { f64::NAN } else { per_vm(&move |vm| of(&vm.kvm)) };
+    Counts {
+        spins: per_vcpu(|v| v.spins),
+        pause_exits: per_kvm(|k| k.exits.get("pause").copied().unwrap_or(0)),
+        exits: per_kvm(|k| k.exits.values().sum()),
+        on_spin: per_kvm(|k| k.on_spin),
+        tried: per_kvm(|k| k.yield_tried),
+        ok: per_kvm(|k| k.yield_ok),
+        same_rq: per_kvm(|k| k.yield_same_rq),
+        other_rq: per_kvm(|k| k.yield_other_rq),
+        switches: per_vcpu(|v| v.voluntary_switches + v.involuntary_switches),
+        migrations: per_vcpu(|v| v.migrations),
+        steal_cpus: per_vcpu(|v| v.steal_ns) / 1e9,
+    }
 }
 
 /// Mean bound of the members; `None` unless each has one.

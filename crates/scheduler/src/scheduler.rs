@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! The scheduler as the kernel has it: load, attach, tune, unload.
 
+mod prepare;
 mod tables;
 
 use crate::costs::Counting;
-use crate::domains::{CoreAt, cores, domains, successors};
 use crate::functions;
-use crate::intf;
 use crate::kvm::{self, Vendors, Visibility};
 use crate::skeleton::{BpfSkel, BpfSkelBuilder, types};
 use crate::topology;
@@ -14,7 +13,8 @@ use crate::tunables::{Loading, Tunables};
 use crate::urgent::urgently;
 use anyhow::{Context, Result};
 use libbpf_rs::libbpf_sys::bpf_object_open_opts;
-use libbpf_rs::{AsRawLibbpf, Link, OpenObject, ProgramInput, ProgramMut};
+use libbpf_rs::{Link, OpenObject, ProgramInput, ProgramMut};
+use prepare::{Taken, describe_cpus, leave_out, stretch_times};
 use scx_utils::compat;
 use scx_utils::libbpf_clap_opts::LibbpfOpts;
 use scx_utils::{UserExitInfo, scx_ops_load, scx_ops_open, uei_exited};
@@ -72,83 +72,19 @@ impl<'a> Scheduler<'a> {
         let mut skel = scx_ops_open!(BpfSkelBuilder::default(), object, overbook_ops, open_options)?;
         skel.struct_ops.overbook_ops_mut().exit_dump_len = loading.exit_dump_len;
         let hotplugs = skel.struct_ops.overbook_ops().hotplug_seq;
-        // Only now: the kernel refuses a scheduler once CPUs have come or gone since it was opened.
-        let topology = topology::read()?;
         let rodata = skel.maps.rodata_data.as_mut().context("the scheduler's object has no settings")?;
-        rodata.nr_cpus = *scx_utils::NR_CPU_IDS as u32;
-        let cores: Vec<CoreAt> = cores(&topology)
-            .map(|core| CoreAt {
-                llc: core.llc_id,
-                node: core.node_id,
-                cpus: core.cpus.keys().copied().collect(),
-            })
-            .collect();
-        let domains = domains(&cores, intf::OVB_MAX_LLCS as usize);
-        rodata.nr_llcs = domains.len().max(1) as u32;
-        for (nth, domain) in domains.iter().enumerate() {
-            rodata.llc_cpus[nth] = domain.cpus.len() as u32;
-            rodata.llc_node[nth] = domain.node as u32;
-            rodata.llc_first[nth] = domain.cpus.first().map_or(0, |cpu| *cpu as u32);
-            for cpu in &domain.cpus {
-                if let Some(word) = rodata.cpus_online.get_mut(*cpu / 64) {
-                    *word |= 1 << (cpu % 64);
-                }
-                *rodata.cpu_llc.get_mut(*cpu).with_context(|| {
-                    format!("CPU {cpu} is beyond the {} that this scheduler knows", intf::OVB_MAX_CPUS)
-                })? = nth as u32;
-            }
-        }
-        for (cpu, next) in successors(&domains, intf::OVB_VICTIMS as usize) {
-            if let Some(after) = rodata.next_victim.get_mut(cpu) {
-                *after = next as u32;
-            }
-        }
+        // Only now: the kernel refuses a scheduler once CPUs have come or gone since it was opened.
+        describe_cpus(rodata, &topology::read()?)?;
         rodata.may_prefer = mode == Mode::Guest;
-        for constant in [
-            &mut rodata.preempt_margin_ns,
-            &mut rodata.protect_ns,
-            &mut rodata.stale_ns,
-            &mut rodata.look_again_ns,
-            &mut rodata.window_ns,
-            &mut rodata.idle_patience_ns,
-            &mut rodata.spin_gap_ns,
-        ] {
-            *constant = (*constant as f64 * loading.stretch) as u64;
-        }
-        // An exit takes an emulated CPU longer, however time is stretched.
-        let least = if loading.stretch > 1.0 { 250_000 } else { 0 };
-        rodata.spin_gap_ns = rodata.spin_gap_ns.max(least);
+        stretch_times(rodata, loading.stretch);
         let vendors = Vendors::detect();
         let visible = Visibility::detect();
         rodata.sends_seen = visible.all_sends();
         rodata.ends_seen = visible.ends();
         rodata.posts = visible.posts();
-        // These are queued like all others; by itself the kernel would give them 20 ms and put them before others.
-        skel.struct_ops.overbook_ops_mut().flags |=
-            *compat::SCX_OPS_ENQ_EXITING | *compat::SCX_OPS_ENQ_MIGRATION_DISABLED;
-        if !enforces_limits() {
-            skel.progs.overbook_cgroup_set_bandwidth.set_autoload(false);
-            skel.struct_ops.overbook_ops_mut().cgroup_set_bandwidth = std::ptr::null_mut();
-        }
-        let hears_idle = functions::are_there(&["sched_group_set_idle", "sched_group_set_shares"]);
-        skel.progs.group_idle.set_autoload(hears_idle);
-        skel.progs.group_shares.set_autoload(hears_idle);
-        let taken = Taken::detect();
-        skel.struct_ops.overbook_ops_mut().flags |= *compat::SCX_OPS_ALWAYS_ENQ_IMMED;
-        skel.progs.cpu_taken.set_autoload(taken == Taken::Switch);
-        skel.progs.overbook_cpu_release.set_autoload(taken == Taken::Callback);
-        if taken == Taken::Callback {
-            let program = skel.progs.overbook_cpu_release.as_libbpf_object().as_ptr();
-            skel.struct_ops.overbook_ops_mut().cpu_release = program;
-        }
-        // Programs on functions can be loaded only where these are.
         let counts_spins = visible != Visibility::NoKvm && functions::are_there(&[kvm::ON_SPIN]);
-        skel.progs.spin_begins.set_autoload(counts_spins);
-        skel.progs.spin_ends.set_autoload(counts_spins);
-        skel.progs.irq_accepted.set_autoload(visible.sends());
-        skel.progs.irq_ended.set_autoload(visible.sends());
-        skel.progs.irq_ended_unseen.set_autoload(visible.sends());
-        skel.progs.ipi_incomplete.set_autoload(visible == Visibility::NotRunning);
+        let hears_idle = functions::are_there(&["sched_group_set_idle", "sched_group_set_shares"]);
+        leave_out(&mut skel, visible, counts_spins, hears_idle);
         let skel = scx_ops_load!(skel, overbook_ops, uei)
             .context("the kernel refuses the scheduler; `overbook -vv host` shows why")?;
         log::info!("seen of guests' interrupts: {}", visible.describe());
@@ -359,31 +295,6 @@ pub fn enforces_limits() -> bool {
 pub fn has_deadline_server() -> bool {
     Path::new("/sys/kernel/btf/vmlinux").exists()
         && compat::struct_has_field("rq", "ext_server").unwrap_or(false)
-}
-
-/// How tasks leave a CPU that a higher class takes; see `taken.bpf.h`.
-#[derive(PartialEq)]
-enum Taken {
-    /// `ops.cpu_release()` takes them back, before 6.19.
-    Callback,
-    /// A probe on switches does.
-    Switch,
-    /// The kernel does so itself, from 7.1 on: all of a CPU's queue is `SCX_ENQ_IMMED`.
-    Kernel,
-}
-
-impl Taken {
-    fn detect() -> Taken {
-        if *compat::SCX_OPS_ALWAYS_ENQ_IMMED != 0 {
-            return Taken::Kernel;
-        }
-        let anywhere = ["scx_bpf_dsq_reenq", "scx_bpf_reenqueue_local___v2"];
-        if anywhere.iter().any(|kfunc| compat::ksym_exists(kfunc).unwrap_or(false)) {
-            Taken::Switch
-        } else {
-            Taken::Callback
-        }
-    }
 }
 
 /// Stands in for the kernel's configuration, of which libbpf insists on reading two strings of debug dumps, and whether RCU is

@@ -119,74 +119,9 @@ impl World {
                 }
             })
             .collect();
-        let mut vms = Vec::new();
-        for vm in &self.vms {
-            let ids: Vec<usize> = vm.vcpus.iter().map(|vcpu| vcpu.task as usize).collect();
-            let (booked, entries) = self.model.booked(vm.tgid);
-            let truth = ids.iter().map(|id| self.tasks[*id].ran).sum();
-            vms.push(VmReport {
-                name: vm.spec.name.clone(),
-                cpus: ids.iter().map(|id| tasks[*id].cpus).sum(),
-                due: ids.iter().map(|id| tasks[*id].due).sum(),
-                units: vm.vcpus.iter().map(|vcpu| vcpu.units).sum::<u64>() as f64 / (window / 1e9),
-                longest_wait: ids.iter().map(|id| tasks[*id].longest_wait).max().unwrap_or(0),
-                booked: (booked, truth),
-                entries,
-            });
-        }
-        if let Some(limit) = self.host.bounds.share {
-            let loose: Vec<(String, f64, f64)> = tasks
-                .iter()
-                .zip(&self.tasks)
-                .filter(|(_, task)| !matches!(task.spec.kind, Kind::Vcpu(..)))
-                .filter_map(|(report, _)| Some((report.name.clone(), report.cpus, report.due?)))
-                .chain(vms.iter().filter_map(|vm| Some((vm.name.clone(), vm.cpus, vm.due?))))
-                .collect();
-            for (name, cpus, due) in loose {
-                if (cpus - due).abs() > limit * due {
-                    self.findings.add("share", || {
-                        format!(
-                            "{name} has {cpus:.3} CPUs where {due:.3} are due ({:+.1} %)",
-                            (cpus / due - 1.0) * 100.0
-                        )
-                    });
-                }
-            }
-        }
-        for vm in &vms {
-            let (booked, truth) = vm.booked;
-            // Either end of a turn is seen some microseconds apart.
-            if booked > truth + truth / 50 + 10_000_000 {
-                self.findings
-                    .add("overbooked", || format!("{} has run {truth} ns, and {booked} are booked", vm.name));
-            }
-        }
-        if self.host.bounds.booked {
-            for (vm, own) in vms.iter().zip(&self.vms) {
-                let (booked, truth) = vm.booked;
-                // A turn that has not ended may be long: whoever has a CPU to himself keeps it.
-                let running =
-                    own.vcpus.iter().map(|vcpu| &self.tasks[vcpu.task as usize]).filter(|task| task.on_cpu);
-                let unended: u64 = running.map(|task| task.ran - task.ran_when_came).sum();
-                // Each CPU may have a turn that is not booked yet, and VMs are found when a first turn has ended.
-                let turn = self.model.get::<u64>("slice_ns", 0).unwrap_or(0);
-                let slack = (4 * turn).max(40_000_000) * u64::from(self.host.cpus);
-                if booked > truth + slack || (truth > booked + unended + slack && booked > 0) {
-                    self.findings.add("booked", || {
-                        format!(
-                            "{} has run {:.1} ms, and {:.1} are booked",
-                            vm.name,
-                            truth as f64 / 1e6,
-                            booked as f64 / 1e6
-                        )
-                    });
-                }
-                if vm.entries > 1 {
-                    self.findings
-                        .add("entries", || format!("{} is {} VMs to the scheduler", vm.name, vm.entries));
-                }
-            }
-        }
+        let vms = self.vm_reports(&tasks);
+        self.check_shares(&tasks, &vms);
+        self.check_booked(&vms);
         Report {
             window_ns: self.window(),
             tasks,
@@ -198,6 +133,85 @@ impl World {
             digest: self.trace.digest(),
             lost_relations: self.model.lost_relations(),
             costs: self.model.costs(),
+        }
+    }
+
+    fn vm_reports(&self, tasks: &[TaskReport]) -> Vec<VmReport> {
+        let seconds = self.window().max(1) as f64 / 1e9;
+        let mut vms = Vec::new();
+        for vm in &self.vms {
+            let ids: Vec<usize> = vm.vcpus.iter().map(|vcpu| vcpu.task as usize).collect();
+            let (booked, entries) = self.model.booked(vm.tgid);
+            let truth = ids.iter().map(|id| self.tasks[*id].ran).sum();
+            vms.push(VmReport {
+                name: vm.spec.name.clone(),
+                cpus: ids.iter().map(|id| tasks[*id].cpus).sum(),
+                due: ids.iter().map(|id| tasks[*id].due).sum(),
+                units: vm.vcpus.iter().map(|vcpu| vcpu.units).sum::<u64>() as f64 / seconds,
+                longest_wait: ids.iter().map(|id| tasks[*id].longest_wait).max().unwrap_or(0),
+                booked: (booked, truth),
+                entries,
+            });
+        }
+        vms
+    }
+
+    /// Finds tasks and VMs that had other shares than are due, as far as the host has a bound for that.
+    fn check_shares(&mut self, tasks: &[TaskReport], vms: &[VmReport]) {
+        let Some(limit) = self.host.bounds.share else { return };
+        let alone = tasks
+            .iter()
+            .zip(&self.tasks)
+            .filter(|(_, task)| !matches!(task.spec.kind, Kind::Vcpu(..)))
+            .filter_map(|(report, _)| Some((&report.name, report.cpus, report.due?)));
+        for (name, cpus, due) in alone.chain(vms.iter().filter_map(|vm| Some((&vm.name, vm.cpus, vm.due?)))) {
+            if (cpus - due).abs() > limit * due {
+                self.findings.add("share", || {
+                    format!(
+                        "{name} has {cpus:.3} CPUs where {due:.3} are due ({:+.1} %)",
+                        (cpus / due - 1.0) * 100.0
+                    )
+                });
+            }
+        }
+    }
+
+    /// Finds VMs of which the scheduler has booked another time than they ran.
+    fn check_booked(&mut self, vms: &[VmReport]) {
+        for vm in vms {
+            let (booked, truth) = vm.booked;
+            // Either end of a turn is seen some microseconds apart.
+            if booked > truth + truth / 50 + 10_000_000 {
+                self.findings
+                    .add("overbooked", || format!("{} has run {truth} ns, and {booked} are booked", vm.name));
+            }
+        }
+        if !self.host.bounds.booked {
+            return;
+        }
+        // Each CPU may have a turn that is not booked yet, and VMs are found when a first turn has ended.
+        let turn = self.model.get::<u64>("slice_ns", 0).unwrap_or(0);
+        let slack = (4 * turn).max(40_000_000) * u64::from(self.host.cpus);
+        for (vm, own) in vms.iter().zip(&self.vms) {
+            let (booked, truth) = vm.booked;
+            // A turn that has not ended may be long: whoever has a CPU to himself keeps it.
+            let running =
+                own.vcpus.iter().map(|vcpu| &self.tasks[vcpu.task as usize]).filter(|task| task.on_cpu);
+            let unended: u64 = running.map(|task| task.ran - task.ran_when_came).sum();
+            if booked > truth + slack || (truth > booked + unended + slack && booked > 0) {
+                self.findings.add("booked", || {
+                    format!(
+                        "{} has run {:.1} ms, and {:.1} are booked",
+                        vm.name,
+                        truth as f64 / 1e6,
+                        booked as f64 / 1e6
+                    )
+                });
+            }
+            if vm.entries > 1 {
+                self.findings
+                    .add("entries", || format!("{} is {} VMs to the scheduler", vm.name, vm.entries));
+            }
         }
     }
 }

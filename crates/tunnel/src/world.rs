@@ -132,6 +132,29 @@ pub(crate) fn mask_of(cpus: Option<&Vec<u32>>, all: u32) -> CpuMask {
     mask
 }
 
+/// Tells the scheduler which CPUs there are, as its loader does. Returns the CPUs of each LLC.
+fn describe_cpus(model: &Model, host: &Host) -> Result<Vec<u32>> {
+    let (llc_size, node_size) = (host.cpus.div_ceil(host.llcs), host.cpus.div_ceil(host.nodes.max(1)));
+    let size = |llc: u32| llc_size.min(host.cpus - llc * llc_size);
+    model.set::<u32>("nr_cpus", 0, host.cpus)?;
+    model.set::<u32>("nr_llcs", 0, host.llcs)?;
+    for cpu in 0..host.cpus {
+        let llc = cpu / llc_size;
+        model.set::<u32>("cpu_llc", cpu as usize, llc)?;
+        let online = (host.cpus - cpu / 64 * 64).min(64);
+        model.set::<u64>("cpus_online", cpu as usize / 64, u64::MAX >> (64 - online))?;
+        model.set::<u32>("llc_cpus", llc as usize, size(llc))?;
+        model.set::<u32>("llc_first", llc as usize, llc * llc_size)?;
+        model.set::<u32>("llc_node", llc as usize, cpu / node_size)?;
+        let in_llc = llc * llc_size + (cpu % llc_size + 1) % size(llc);
+        // As `successors()` of the loader has it: 64 is OVB_VICTIMS.
+        let next = if host.cpus > 64 { in_llc } else { (cpu + 1) % host.cpus };
+        model.set::<u32>("next_victim", cpu as usize, next)?;
+        model.topology(cpu, cpu - cpu % host.smt.max(1), llc * llc_size, cpu - cpu % node_size);
+    }
+    Ok((0..host.cpus.div_ceil(llc_size)).map(size).collect())
+}
+
 impl World {
     /// A host without tasks.
     ///
@@ -148,25 +171,7 @@ impl World {
             outside.effects.borrow_mut().clear();
             outside.pause.set(None);
         });
-        let (llc_size, node_size) = (host.cpus.div_ceil(host.llcs), host.cpus.div_ceil(host.nodes.max(1)));
-        model.set::<u32>("nr_cpus", 0, host.cpus)?;
-        model.set::<u32>("nr_llcs", 0, host.llcs)?;
-        let size = |llc: u32| llc_size.min(host.cpus - llc * llc_size);
-        let sizes: Vec<u32> = (0..host.cpus.div_ceil(llc_size)).map(size).collect();
-        for cpu in 0..host.cpus {
-            let llc = cpu / llc_size;
-            model.set::<u32>("cpu_llc", cpu as usize, llc)?;
-            let online = (host.cpus - cpu / 64 * 64).min(64);
-            model.set::<u64>("cpus_online", cpu as usize / 64, u64::MAX >> (64 - online))?;
-            model.set::<u32>("llc_cpus", llc as usize, size(llc))?;
-            model.set::<u32>("llc_first", llc as usize, llc * llc_size)?;
-            model.set::<u32>("llc_node", llc as usize, cpu / node_size)?;
-            let in_llc = llc * llc_size + (cpu % llc_size + 1) % size(llc);
-            // As `successors()` of the loader has it: 64 is OVB_VICTIMS.
-            let next = if host.cpus > 64 { in_llc } else { (cpu + 1) % host.cpus };
-            model.set::<u32>("next_victim", cpu as usize, next)?;
-            model.topology(cpu, cpu - cpu % host.smt.max(1), llc * llc_size, cpu - cpu % node_size);
-        }
+        let sizes = describe_cpus(&model, &host)?;
         model.init(host.cpus, host.version, host.interleave > 0);
         // The hardware's window, an exit and some room.
         model.set::<u64>("spin_gap_ns", 0, 2 * host.window_ns)?;
