@@ -75,7 +75,7 @@ impl GuestStats {
         self.pushed = scheduler.pushed;
         self.outside = scheduler.outside;
         self.direct = scheduler.direct;
-        self.queued = scheduler.queued_llc + scheduler.queued_cpu + scheduler.queued_idle;
+        self.queued = scheduler.queued();
         self.preempt = scheduler.preempt;
     }
 

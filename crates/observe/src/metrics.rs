@@ -63,9 +63,7 @@ type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
 const HOST: [Column<HostStats>; 12] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
-    ("overbook_host_tasks_queued", "tasks put into a queue", |s| {
-        s.queued_llc + s.queued_pool + s.queued_cpu + s.queued_idle
-    }),
+    ("overbook_host_tasks_queued", "tasks put into a queue", HostStats::queued),
     ("overbook_host_tasks_parked", "tasks parked, as their group has used its cpu.max", |s| s.parked),
     ("overbook_host_preemptions", "running tasks preempted by one that woke up", |s| s.preempt),
     (

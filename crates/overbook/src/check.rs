@@ -4,6 +4,7 @@
 mod conditions;
 
 use anyhow::{Result, bail};
+use clap::Args;
 use overbook_cli::output::Stdout;
 use overbook_guest::cpusets::Cpusets;
 use overbook_guest::irqbalance::Irqbalance;
@@ -25,6 +26,8 @@ enum State {
     Ok,
     /// Good to know.
     Note,
+    /// A fault of the kernel: a note, unless faults count.
+    Fault,
     /// The host's scheduler, the guest's, or either cannot be loaded, or does not see what it goes by.
     No,
 }
@@ -43,19 +46,36 @@ fn need(what: &'static str, holds: bool, good: impl Into<String>, todo: &str) ->
     if holds { line(what, State::Ok, good) } else { line(what, State::No, todo) }
 }
 
-/// Prints all lines.
-///
-/// # Errors
-/// Something that `overbook host` needs is missing.
-pub fn run() -> Result<()> {
+#[derive(Args)]
+pub struct Check {
+    /// Fail where the kernel has a known fault as well: before a scheduler is loaded on many hosts
+    #[arg(long)]
+    strict: bool,
+}
+
+impl Check {
+    /// Prints all lines.
+    ///
+    /// # Errors
+    /// Something that `overbook host` needs is missing; or, strictly, the kernel has a fault.
+    pub fn run(&self) -> Result<()> {
+        print_all(self.strict)
+    }
+}
+
+fn print_all(strict: bool) -> Result<()> {
     let general = general();
-    let failed = general.iter().filter(|line| line.state == State::No).count();
+    let many = |state| general.iter().filter(|line| line.state == state).count();
+    let (failed, faults) = (many(State::No), many(State::Fault));
     print("this machine", &general)?;
     print("as a KVM host (`overbook host`, `top`, `report`)", &host())?;
     print("as a guest (`overbook guest`)", &guest())?;
     print("for measurements (`overbook lab`, `bench`)", &lab())?;
     if failed > 0 {
         bail!("{}", lacking(failed));
+    }
+    if strict && faults > 0 {
+        bail!("this kernel has known faults: see the lines `kernel fault`");
     }
     Ok(())
 }
@@ -71,7 +91,7 @@ fn print(title: &str, lines: &[Line]) -> Result<()> {
     for line in lines {
         let mark = match line.state {
             State::Ok => "ok  ",
-            State::Note => "note",
+            State::Note | State::Fault => "note",
             State::No => "no  ",
         };
         writeln!(Stdout, "  {mark}  {:<20} {}", line.what, line.text)?;

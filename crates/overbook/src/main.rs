@@ -47,7 +47,7 @@ enum Command {
     /// Schedule this guest: use fewer CPUs when its host cannot serve all (needs root and cgroup v2)
     Guest(Box<guest::Guest>),
     /// Say what of this machine the schedulers can use, feature by feature, and what to do about the rest
-    Check,
+    Check(check::Check),
     /// Show what VMs do and wait for, live; changes nothing
     Top(top::Top),
     /// Say how much CPU time this host burns in spins, and for whom; changes nothing
@@ -125,7 +125,7 @@ fn run() -> Result<()> {
     match cli.command {
         Command::Host(options) => options.run(),
         Command::Guest(options) => options.run(),
-        Command::Check => check::run(),
+        Command::Check(check) => check.run(),
         Command::Generate(generate) => generate.run(Cli::command()),
         Command::Top(top) => top.run(),
         Command::Report(report) => report.run(),

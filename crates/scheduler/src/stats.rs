@@ -226,6 +226,11 @@ impl HostStats {
         }
     }
 
+    /// Tasks put into a queue, of whatever kind.
+    pub fn queued(&self) -> u64 {
+        self.queued_llc + self.queued_pool + self.queued_cpu + self.queued_idle
+    }
+
     /// What happened since `earlier`.
     pub fn since(&self, earlier: &HostStats) -> HostStats {
         let (mut since, mut before) = (self.clone(), earlier.clone());

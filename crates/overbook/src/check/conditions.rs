@@ -15,7 +15,7 @@ pub fn known_faults(release: &str, has_sched_ext: bool) -> Vec<Line> {
     }
     let found = faults::of(release);
     let mut lines: Vec<Line> =
-        found.iter().map(|fault| line("kernel fault", State::Note, fault.describe())).collect();
+        found.iter().map(|fault| line("kernel fault", State::Fault, fault.describe())).collect();
     if lines.is_empty() {
         let text = "none is known that hangs or crashes this kernel's release";
         lines.push(line("kernel fault", State::Ok, text));
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn faults_are_noted_where_a_scheduler_can_be_loaded() {
         let found = known_faults("6.18.15+deb13-amd64", true);
-        assert!(found.iter().all(|line| line.state == State::Note));
+        assert!(found.iter().all(|line| (line.state == State::Fault) == (line.what == "kernel fault")));
         for cve in ["CVE-2026-43392", "CVE-2026-43482", "CVE-2026-46154", "CVE-2026-43438", "CVE-2026-99085"]
         {
             assert_eq!(found.iter().filter(|line| line.text.starts_with(cve)).count(), 1, "{cve}");

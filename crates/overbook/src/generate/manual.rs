@@ -67,7 +67,13 @@ pub fn examples(page: &str) -> &'static [Example] {
                 "overbook guest --replay trace.jsonl --governor step",
             ),
         ],
-        "overbook-check" => &[("Say what this machine has, and what to do about the rest", "overbook check")],
+        "overbook-check" => &[
+            ("Say what this machine has, and what to do about the rest", "sudo overbook check"),
+            (
+                "Fail where a scheduler had better not be loaded, faults of the kernel included",
+                "sudo overbook check --strict",
+            ),
+        ],
         "overbook-top" => &[
             ("Watch this host's VMs", "sudo overbook top"),
             ("Watch a recording", "overbook top --from recording.jsonl"),
