@@ -74,6 +74,7 @@ pub fn run(
             Event::Run(run) => keep(&mut report, *run)?,
             Event::Bounds(bounds) => report.bounds = bounds,
             Event::Progress(done, total) => say(&format!("run {done} of {total}")),
+            Event::Warning(text) => say(&text),
             _ => {}
         }
         Ok(())

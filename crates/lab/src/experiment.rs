@@ -93,7 +93,7 @@ trait Workload {
 /// Runs a scenario and says every result to `say`.
 ///
 /// # Errors
-/// KVM, a cgroup or a scheduler knob does not work here; the message says which. A guest that fails spoils
+/// KVM, a cgroup or a scheduler knob does not work here; the message says which. A guest, or a load in it, that fails spoils
 /// its run only: the run carries the error.
 pub fn run(
     scenario: &Scenario,
@@ -130,7 +130,7 @@ pub fn run(
             let tuning = tuning::apply(baseline, scenario.host.dilation, host.default_slice_ns)?;
             // The bound is that of the others then.
             if let Err(why) = workload.run_alone(nth, baseline, run_seed, points) {
-                say(Event::Log(format!("repetition {repetition}: {why:#}")))?;
+                say(Event::Warning(format!("repetition {}: no bound: {why:#}", repetition + 1)))?;
             }
             drop(tuning);
             done += 1;

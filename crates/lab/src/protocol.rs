@@ -152,6 +152,8 @@ pub struct Job {
 pub enum Event {
     /// Something for the log.
     Log(String),
+    /// Something that the user should know, though the work goes on.
+    Warning(String),
     /// What the machine is.
     Machine(MachineInfo),
     /// The instrument measured itself.

@@ -215,8 +215,8 @@ pub struct Vm {
     pub begin_ms: f64,
 }
 
-/// One configuration of the host's scheduler.
-#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+/// One configuration of the host's scheduler. By default it is EEVDF as the kernel has it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
     /// Name in tables.
@@ -256,6 +256,25 @@ pub struct Variant {
     /// `false` switches pause-loop exits off, and with them directed yield.
     #[serde(default = "yes")]
     pub ple: bool,
+}
+
+impl Default for Variant {
+    fn default() -> Variant {
+        Variant {
+            name: String::new(),
+            about: String::new(),
+            features: Vec::new(),
+            kernel: BTreeMap::new(),
+            preferred: None,
+            base_slice_us: None,
+            overbook: None,
+            scheduler: None,
+            guest: None,
+            governor: None,
+            cooperate: None,
+            ple: true,
+        }
+    }
 }
 
 /// Name of a program in the machine's folder of programs, of a name or a path on the computer that boots it.
@@ -304,7 +323,6 @@ impl Variant {
         vec![Variant {
             name: "eevdf".into(),
             about: "the kernel's own scheduler, untouched".into(),
-            ple: true,
             ..Variant::default()
         }]
     }

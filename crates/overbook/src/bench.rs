@@ -124,7 +124,12 @@ impl Bench {
         scenario.measure.bound = !self.no_bound;
         if self.without_ple {
             let about = "PAUSE exits off, and with them directed yield".into();
-            scenario.variants.push(Variant { name: "no-ple".into(), about, ..Variant::default() });
+            scenario.variants.push(Variant {
+                name: "no-ple".into(),
+                about,
+                ple: false,
+                ..Variant::default()
+            });
         }
         scenario.validate().context("these options do not fit together")?;
         Ok(scenario)

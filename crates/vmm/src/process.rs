@@ -7,16 +7,17 @@
 
 use crate::machine::{self, Stop};
 use crate::memory::GuestMemory;
-use anyhow::{Context, Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Barrier, Mutex};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The hidden subcommand under which a program that uses [`VmProcess`] must call [`serve`].
 pub const VM_SUBCOMMAND: &str = "__vm";
@@ -99,6 +100,43 @@ impl VmProcess {
     pub fn go(&mut self) -> Result<()> {
         let stdin = self.stdin.as_mut().context("the VM is already stopping")?;
         writeln!(stdin, "go").context("the VM process died before it could run")
+    }
+
+    /// Waits until one of these processes has ended, at most for so long: which one it is.
+    ///
+    /// # Errors
+    /// The kernel lets nobody wait for a process (before 5.3).
+    pub fn first_end(vms: &[VmProcess], length: Duration) -> Result<Option<usize>> {
+        let pidfd = |vm: &VmProcess| -> Result<OwnedFd> {
+            // SAFETY: a plain system call; the process is a child that nobody has waited for.
+            let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, vm.pid(), 0) };
+            ensure!(fd >= 0, "cannot wait for a VM process: {}", std::io::Error::last_os_error());
+            // SAFETY: the kernel has just made it, and nobody else has it.
+            Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
+        };
+        let files = vms.iter().map(pidfd).collect::<Result<Vec<_>>>()?;
+        let mut polled: Vec<libc::pollfd> = files
+            .iter()
+            .map(|file| libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+            .collect();
+        let end = Instant::now() + length;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            let limit = libc::timespec {
+                tv_sec: left.as_secs() as libc::time_t,
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            // SAFETY: both point to what lives until the call returns.
+            let ready = unsafe {
+                libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &limit, std::ptr::null())
+            };
+            if ready == 0 {
+                return Ok(None);
+            }
+            if let Some(nth) = polled.iter().position(|one| one.revents != 0) {
+                return Ok(Some(nth));
+            }
+        }
     }
 
     /// Why the guest stopped by itself, if it did.
@@ -207,4 +245,25 @@ fn run(
     // The vCPUs run until the parent closes the pipe or kills this process.
     for _ in lines {}
     std::process::exit(0);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A process in a VM's place.
+    fn idle() -> VmProcess {
+        let mut child = Command::new("sleep").arg("600").stdin(Stdio::piped()).spawn().expect("sleep");
+        let stdin = child.stdin.take();
+        VmProcess { child, stdin, events: channel().1, tids: Vec::new(), tsc_khz: 0 }
+    }
+
+    #[test]
+    fn who_ends_first_is_found_and_nobody_is_waited_for_in_vain() {
+        let mut vms = [idle(), idle()];
+        assert_eq!(VmProcess::first_end(&vms, Duration::from_millis(1)).unwrap(), None);
+        vms[1].end();
+        assert_eq!(VmProcess::first_end(&vms, Duration::from_secs(600)).unwrap(), Some(1));
+        assert_eq!(VmProcess::first_end(&[], Duration::ZERO).unwrap(), None);
+    }
 }

@@ -11,7 +11,7 @@ use crate::machine::switches::Counts;
 use crate::machine::task::{self, TaskCounts, now_ns};
 use crate::protocol::{Event, GuestCount, GuestOrder};
 use crate::scenario::{Cgroups, LinuxSpec, Scenario, Variant};
-use anyhow::Result;
+use anyhow::{Error, Result};
 use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmBound, VmResult};
 use qemu::LinuxVm;
 use std::ops::Range;
@@ -91,22 +91,27 @@ impl<'a> Fleet<'a> {
 
     /// These guests work, and a window is measured.
     fn measure(&mut self, who: Range<usize>) -> Result<Run> {
-        order(&mut self.vms[who.clone()], &GuestOrder::Work)?;
-        // The controller should not wait behind QEMU's other threads.
-        let _ = task::set_policy(libc::SCHED_FIFO, 1);
-        sleep(self.scenario.settle_time());
-        let before = self.sample()?;
-        sleep(self.scenario.window());
-        let after = self.sample()?;
-        let _ = task::set_policy(libc::SCHED_OTHER, 0);
-        order(&mut self.vms[who.clone()], &GuestOrder::Rest)?;
+        order(&mut self.vms[who.clone()], &GuestOrder::Work)?.map_err(Error::msg)?;
+        let window = self.window();
+        let rested = order(&mut self.vms[who.clone()], &GuestOrder::Rest)?;
+        let (before, after) = window?;
         let mut run = self.difference(&before, &after);
-        run.error = idle(&run.vms[who]);
+        // A load that failed has stopped: what it did until then is no rate.
+        run.error = rested.err().or_else(|| idle(&run.vms[who]));
         Ok(run)
     }
 
+    /// What all have done when they have settled, and a window later.
+    fn window(&mut self) -> Result<(Sample, Sample)> {
+        let _on_time = task::RealTime::begin();
+        sleep(self.scenario.settle_time());
+        let before = self.sample()?;
+        sleep(self.scenario.window());
+        Ok((before, self.sample()?))
+    }
+
     fn sample(&mut self) -> Result<Sample> {
-        let counts = order(&mut self.vms, &GuestOrder::Count)?;
+        let counts = order(&mut self.vms, &GuestOrder::Count)?.map_err(Error::msg)?;
         let of = |vm: &LinuxVm| vm.tids.iter().map(|tid| task::counts(vm.pid(), *tid)).collect();
         let tasks = self.vms.iter().map(of).collect::<Result<_>>()?;
         Ok(Sample { at: now_ns(), counts, tasks, context_switches: task::context_switches() })
@@ -176,14 +181,19 @@ impl Workload for Fleet<'_> {
             (None, None) => None,
         };
         let cooperate = variant.cooperate.unwrap_or(self.spec.guests) as usize;
-        if let Some(packer) = &packer {
-            order(&mut self.vms[..cooperate], packer)?;
-        }
-        let before = Counts::of_vms();
-        let mut run = self.measure(0..self.vms.len())?;
-        run.extra.extend(Counts::of_vms().since(&before));
+        let packs = packer.as_ref().map(|packer| order(&mut self.vms[..cooperate], packer)).transpose()?;
+        let mut run = match packs {
+            Some(Err(why)) => Run { error: Some(why), ..Run::default() },
+            _ => {
+                let before = Counts::of_vms();
+                let mut run = self.measure(0..self.vms.len())?;
+                run.extra.extend(Counts::of_vms().since(&before));
+                run
+            }
+        };
         if packer.is_some() {
-            order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
+            let unpacked = order(&mut self.vms[..cooperate], &GuestOrder::Detach)?;
+            run.error = run.error.or(unpacked.err());
         }
         Ok(run)
     }
@@ -208,10 +218,14 @@ impl Workload for Fleet<'_> {
     }
 }
 
-/// Tells all of these at once, then waits for all.
-fn order(vms: &mut [LinuxVm], order: &GuestOrder) -> Result<Vec<GuestCount>> {
+/// Tells all of these at once, then waits for all, also where one could not do it: that is the inner error.
+///
+/// # Errors
+/// A guest is gone.
+fn order(vms: &mut [LinuxVm], order: &GuestOrder) -> Result<std::result::Result<Vec<GuestCount>, String>> {
     for vm in vms.iter_mut() {
         vm.tell(order)?;
     }
-    vms.iter_mut().map(LinuxVm::answer).collect()
+    let answers: Vec<_> = vms.iter_mut().map(LinuxVm::answer).collect::<Result<_>>()?;
+    Ok(answers.into_iter().collect())
 }

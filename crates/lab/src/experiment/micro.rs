@@ -189,11 +189,7 @@ fn run_once(scenario: &Scenario, variant: &Variant, guests: &[Guest], seed: u64,
     for vm in &mut vms {
         vm.go()?;
     }
-    // The controller should not wait behind the vCPUs that it measures. Where it may not be real-time (no root),
-    // the window is longer than asked for, and rates are still right: each is over its own window.
-    let _ = task::set_policy(libc::SCHED_FIFO, 1);
     let measured = measure(scenario, guests, (&memories, &vms), host);
-    let _ = task::set_policy(libc::SCHED_OTHER, 0);
 
     let mut run = measured.unwrap_or_else(|why| Run { error: Some(format!("{why:#}")), ..Run::default() });
     for (vm, guest) in vms.iter_mut().zip(guests) {
@@ -215,15 +211,27 @@ fn measure(
     (memories, vms): (&[GuestMemory], &[VmProcess]),
     host: &Host,
 ) -> Result<Run> {
+    let _on_time = task::RealTime::begin();
     wait_until_online(guests, memories)?;
-    sleep(scenario.settle_time());
+    wait(scenario.settle_time(), vms)?;
     let sleeper = wakeups::Sleeper::start();
     let before = Sample::take(memories, vms, host.probe.as_ref())?;
-    sleep(scenario.window());
+    wait(scenario.window(), vms)?;
     let after = Sample::take(memories, vms, host.probe.as_ref())?;
     let mut run = sample::difference(guests, vms, &before, &after);
     run.extra.extend(sleeper.finish());
     Ok(run)
+}
+
+/// Lets VMs work for a while.
+///
+/// # Errors
+/// One has ended before: Ctrl-C on a terminal ends them all.
+fn wait(length: Duration, vms: &[VmProcess]) -> Result<()> {
+    match VmProcess::first_end(vms, length)? {
+        Some(nth) => bail!("VM {} ended while it was measured", nth + 1),
+        None => Ok(()),
+    }
 }
 
 /// Guests start by waiting, with PAUSE, until all their vCPUs are up; none of that belongs to a measurement.

@@ -83,13 +83,11 @@ impl Workload for ModelledGuest<'_> {
 }
 
 fn measure(scenario: &Scenario, spec: &GuestSpec, host: &Host, thief: &Thief) -> Result<Run> {
-    let _ = task::set_policy(libc::SCHED_FIFO, 1);
-    let outcome = match spec.watch {
+    let _on_time = task::RealTime::begin();
+    match spec.watch {
         true => watch(scenario, host, || measure_window(scenario, spec, host, thief)),
         false => measure_window(scenario, spec, host, thief),
-    };
-    let _ = task::set_policy(libc::SCHED_OTHER, 0);
-    outcome
+    }
 }
 
 /// Notes how long the guest takes to find its size.

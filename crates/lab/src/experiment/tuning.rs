@@ -21,8 +21,12 @@ pub struct Tuning {
 /// The kernel does not know one of them.
 pub fn apply(variant: &Variant, dilation: f64, default_slice_ns: u64) -> Result<Tuning> {
     let mut tuning = Tuning::default();
+    ensure!(
+        default_slice_ns > 0 || (dilation == 1.0 && variant.base_slice_us.is_none()),
+        "this kernel has no {BASE_SLICE}, so slices cannot be set or stretched"
+    );
     let slice = variant.base_slice_us.map_or(default_slice_ns as f64, |us| us * 1000.0) * dilation;
-    if default_slice_ns > 0 && slice as u64 != default_slice_ns {
+    if slice as u64 != default_slice_ns {
         set(BASE_SLICE, slice as u64)
             .with_context(|| format!("the kernel does not take a base slice of {slice} ns"))?;
         tuning.undo.push((BASE_SLICE, default_slice_ns.to_string()));

@@ -61,6 +61,7 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
                 GuestOrder::Attach(arguments) => cooperation.attach(guest.weight, arguments),
                 GuestOrder::Govern(parameters) => cooperation.govern(&parameters),
                 GuestOrder::Detach => cooperation.detach(),
+                GuestOrder::Work if worker.is_some() => Err(anyhow!("it works already")),
                 GuestOrder::Work => {
                     runs.stop.store(false, Ordering::Relaxed);
                     worker = Some(scope.spawn(|| repeat(guest, &runs)));
@@ -69,7 +70,7 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
                 GuestOrder::Rest => {
                     runs.stop.store(true, Ordering::Relaxed);
                     let ended = worker.take().map(thread::ScopedJoinHandle::join);
-                    ended.unwrap_or(Ok(Ok(()))).unwrap_or_else(|_| Err(anyhow::anyhow!("the work panicked")))
+                    ended.unwrap_or(Ok(Ok(()))).unwrap_or_else(|_| Err(anyhow!("the work panicked")))
                 }
                 GuestOrder::Count => Ok(()),
             };

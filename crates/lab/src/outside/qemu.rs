@@ -5,10 +5,12 @@ use crate::scenario::Host;
 use anyhow::{Context, Result, bail};
 use overbook_kernels::emulator::FIRMWARE;
 use overbook_kernels::{Emulator, Kernel};
+use procfs::Current;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -196,12 +198,27 @@ pub struct Running {
 pub enum Next {
     /// A line of events.
     Line(String),
-    /// The machine has stopped; nothing follows.
-    Stopped,
+    /// The machine has stopped, and QEMU has ended so; nothing follows.
+    Stopped(ExitStatus),
     /// Nothing came for the given time.
-    Silent,
+    Silent {
+        /// What the machine computed meanwhile.
+        computed: Duration,
+        /// What passed.
+        elapsed: Duration,
+    },
     /// The user asked to stop.
     Interrupted,
+}
+
+/// Why a machine has stopped, by how its QEMU ended.
+pub fn ended(status: ExitStatus) -> String {
+    match status.signal() {
+        Some(libc::SIGKILL) => "its QEMU was killed: is the memory full?".into(),
+        Some(_) => format!("its QEMU ended with {status}"),
+        None if status.success() => "a kernel panic?".into(),
+        None => format!("its QEMU failed: {status}"),
+    }
 }
 
 /// See [`Running::next_line`].
@@ -230,19 +247,19 @@ impl Running {
                 return Ok(Next::Line(String::from_utf8_lossy(&line).trim().to_string()));
             }
             // Asked before reading, so that what was written just before the end is not missed.
-            let ended = self.child.try_wait()?.is_some();
+            let ended = self.child.try_wait()?;
             if self.events.read_to_end(&mut self.pending)? > 0 {
                 continue;
             }
             if interrupted.load(Ordering::Relaxed) {
                 return Ok(Next::Interrupted);
             }
-            if ended {
-                return Ok(Next::Stopped);
+            if let Some(status) = ended {
+                return Ok(Next::Stopped(status));
             }
-            let computed = cpu_time(self.child.id()).saturating_sub(spent);
-            if computed > patience || started.elapsed() > STOPPED * patience {
-                return Ok(Next::Silent);
+            let (computed, elapsed) = (cpu_time(self.child.id()).saturating_sub(spent), started.elapsed());
+            if computed > patience || elapsed > STOPPED * patience {
+                return Ok(Next::Silent { computed, elapsed });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -286,6 +303,15 @@ fn tail(file: &Path, lines: usize) -> Vec<String> {
 pub fn folder() -> Result<TempDir> {
     let dir = tempfile::Builder::new().prefix("overbook-lab-").tempdir();
     dir.context("cannot make a temporary folder: is the disk full?")
+}
+
+/// How many machines of so many MiB the memory that is free has room for; one at least, and all where that is not known.
+pub fn room_for(memory_mb: u32) -> usize {
+    /// What QEMU needs itself, MiB.
+    const OWN_MB: u32 = 300;
+    let free = procfs::Meminfo::current().ok().and_then(|info| info.mem_available);
+    let each = u64::from(memory_mb.saturating_add(OWN_MB)) << 20;
+    free.map_or(usize::MAX, |free| ((free / each) as usize).max(1))
 }
 
 /// Checks that a folder has room for a run.

@@ -2,7 +2,7 @@
 //! A scenario from file to report: the outer half of the lab.
 
 use crate::outside::initramfs;
-use crate::outside::qemu::{self, Accel, Boot, Next, Running};
+use crate::outside::qemu::{self, Accel, Boot, Next, Running, ended};
 use crate::protocol::{Event, Job, Task};
 use crate::scenario::{Cgroups, Placement, Scenario, Source};
 use anyhow::{Result, bail};
@@ -132,13 +132,14 @@ fn collect(
     loop {
         let line = match machine.next_line(patience, interrupted)? {
             Next::Line(line) => line,
-            Next::Stopped => {
-                return Ok(Err("the machine stopped before the work was done (a kernel panic?)".into()));
+            Next::Stopped(status) => {
+                return Ok(Err(format!("the machine stopped before the work was done ({})", ended(status))));
             }
-            Next::Silent => {
+            Next::Silent { computed, elapsed } => {
                 return Ok(Err(format!(
-                    "the machine computed for {} seconds without a word and was killed",
-                    patience.as_secs()
+                    "the machine said nothing for {} seconds, of which it computed for {}, and was killed",
+                    elapsed.as_secs(),
+                    computed.as_secs()
                 )));
             }
             Next::Interrupted if report.runs.is_empty() => bail!("interrupted before anything was measured"),
@@ -153,6 +154,7 @@ fn collect(
         };
         match event {
             Event::Log(text) => log::info!("{text}"),
+            Event::Warning(text) => log::warn!("{text}"),
             Event::Machine(machine) => {
                 progress(0.0, "the instrument measures itself");
                 report.machine = machine;

@@ -3,7 +3,7 @@
 
 use crate::machine::shape::Shape;
 use crate::outside::initramfs;
-use crate::outside::qemu::{self, Accel, Boot, Next};
+use crate::outside::qemu::{self, Accel, Boot, Next, ended};
 use crate::protocol::{Event, Job, Task};
 use crate::scenario::Host;
 use anyhow::{Result, bail};
@@ -68,8 +68,8 @@ pub fn run(
                 Ok(Event::Failed(why)) => why,
                 _ => continue,
             },
-            Next::Stopped => "the machine stopped (a kernel panic?)".into(),
-            Next::Silent => "the machine hangs and was killed".into(),
+            Next::Stopped(status) => format!("the machine stopped ({})", ended(status)),
+            Next::Silent { .. } => "the machine hangs and was killed".into(),
             Next::Interrupted => bail!("interrupted: the machine was stopped"),
         };
         for line in machine.last_words(60) {

@@ -10,6 +10,7 @@ use overbook_kernels::emulator::PROGRAM;
 use overbook_kernels::{Emulator, Kernel};
 use std::fs;
 use std::io::ErrorKind;
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -47,9 +48,11 @@ pub fn best(
     {
         return Ok(outcome(verdict));
     }
-    let verdict = boot_once(kernel, emulator, interrupted)?;
+    let (verdict, lasts) = boot_once(kernel, emulator, interrupted)?;
     // A verdict that cannot be remembered is found again next time.
-    let _ = fs::write(memory, format!("{key}\n{verdict}"));
+    if lasts {
+        let _ = fs::write(memory, format!("{key}\n{verdict}"));
+    }
     Ok(outcome(&verdict))
 }
 
@@ -62,7 +65,8 @@ fn outcome(verdict: &str) -> (Accel, String) {
     }
 }
 
-fn boot_once(kernel: &Kernel, emulator: &Emulator, interrupted: &AtomicBool) -> Result<String> {
+/// The verdict of one boot, and whether another one would have the same: a machine that hangs may only have been starved.
+fn boot_once(kernel: &Kernel, emulator: &Emulator, interrupted: &AtomicBool) -> Result<(String, bool)> {
     let dir = qemu::folder()?;
     let dir = dir.path();
     let job = Job {
@@ -90,13 +94,15 @@ fn boot_once(kernel: &Kernel, emulator: &Emulator, interrupted: &AtomicBool) -> 
     loop {
         let line = match machine.next_line(PATIENCE, interrupted)? {
             Next::Line(line) => line,
-            Next::Stopped => return Ok(last_words(&machine, "the machine stopped")),
-            Next::Silent => return Ok(last_words(&machine, "the machine hangs")),
+            Next::Stopped(status) => {
+                return Ok((last_words(&machine, "the machine stopped"), status.signal().is_none()));
+            }
+            Next::Silent { .. } => return Ok((last_words(&machine, "the machine hangs"), false)),
             Next::Interrupted => anyhow::bail!("interrupted"),
         };
         match serde_json::from_str(&line) {
-            Ok(Event::Done) => return Ok(String::new()),
-            Ok(Event::Failed(why)) => return Ok(why),
+            Ok(Event::Done) => return Ok((String::new(), true)),
+            Ok(Event::Failed(why)) => return Ok((why, true)),
             _ => {}
         }
     }

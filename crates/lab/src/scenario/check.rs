@@ -15,13 +15,19 @@ impl Scenario {
         let (most_cpus, most_threads) = if self.tunnel.is_some() { (1024, 8) } else { (16, 2) };
         range(&["host", "cpus"], host.cpus, 1, most_cpus)?;
         range(&["host", "smt"], host.smt, 1, most_threads)?;
+        // Before anybody counts them, or names each.
+        let most_alike = if self.tunnel.is_some() { 4096 } else { 64 };
+        for (i, vm) in self.vms.iter().enumerate() {
+            range(&["count"], vm.count, 1, most_alike)
+                .map_err(|(keys, what)| (prefixed("vm", i, keys), what))?;
+        }
         if self.linux.is_none() {
             range(&["host", "memory_mb"], host.memory_mb(), 512, MOST_HOST_MB)?;
         }
         range(&["host", "shift"], host.shift, 0, 6)?;
         range(&["host", "turn_us"], host.turn_us(), 1, 10_000)?;
         range(&["host", "dilation"], host.dilation, 0.1, 100.0)?;
-        if host.llcs == 0 || !host.cpus.is_multiple_of(host.llcs * host.smt) {
+        if host.llcs == 0 || !host.cpus.is_multiple_of(host.llcs.saturating_mul(host.smt)) {
             return mistake(
                 &["host", "llcs"],
                 format!(
@@ -133,7 +139,6 @@ impl Scenario {
     }
 
     fn check_vm(&self, vm: &Vm) -> Result<(), Mistake> {
-        range(&["count"], vm.count, 1, if self.tunnel.is_some() { 4096 } else { 64 })?;
         range(&["vcpus"], vm.vcpus, vm.pattern.min_vcpus(), 256)?;
         if vm.pattern.is_paired() && !vm.vcpus.is_multiple_of(2) {
             let what = format!("{} pairs its vCPUs, so vcpus must be even", vm.pattern.name());
@@ -459,6 +464,11 @@ mod tests {
         let cases = [
             (GOOD.replace("cpus = 4\n[[", "cpus = 17\n[["), "x.toml:3: cpus = 17 is out of range: 1 to 16"),
             (GOOD.replace("vcpus = 4", "vcpus = 0"), "x.toml:6: vcpus = 0 is out of range"),
+            (
+                GOOD.replace("cpus = 4\n[[", "cpus = 4\nsmt = 2\nllcs = 2147483649\n[["),
+                "x.toml:5: 4 CPUs do not divide",
+            ),
+            (GOOD.replace("count = 2", "count = 4000000000"), "x.toml:5: count = 4000000000 is out of range"),
             (GOOD.replace("count", "cuont"), "x.toml:5: unknown field `cuont`"),
             (GOOD.replace("\"lock\"", "\"lokc\""), "x.toml:7: unknown variant `lokc`"),
             (GOOD.replace("title = \"t\"", "title = "), "x.toml:1: "),

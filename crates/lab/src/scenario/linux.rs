@@ -92,7 +92,7 @@ impl LinuxSpec {
 
     /// Memory of a host of these guests that is not said, in MiB.
     pub(super) fn host_memory_mb(&self) -> u32 {
-        self.guests * self.memory_mb() + HOST_MB.1
+        self.guests.saturating_mul(self.memory_mb()).saturating_add(HOST_MB.1)
     }
 
     /// Takes from the load, if it names one, what it does not say itself.

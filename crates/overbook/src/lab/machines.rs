@@ -16,12 +16,9 @@ pub fn kernels(fetch: &[String], update: bool) -> Result<()> {
     let mut say = |text: &str| note(text);
     let mut failures = Vec::new();
     let find = if update { overbook_kernels::update } else { overbook_kernels::resolve };
-    let mut patched = Vec::new();
-    for series in fetch {
-        if let Some(patches) = Patches::named(series) {
-            patched.push(patches?);
-            continue;
-        }
+    // What is wrong is said before minutes are spent.
+    let patched = fetch.iter().filter_map(|series| Patches::named(series)).collect::<Result<Vec<_>>>()?;
+    for series in fetch.iter().filter(|series| Patches::named(series).is_none()) {
         let want = Want { series: Some(series.clone()), ..Want::default() };
         if let Err(e) = find(&want, &cache, &mut say) {
             failures.push(e);

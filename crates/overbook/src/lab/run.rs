@@ -11,7 +11,7 @@ use overbook_cli::output::note;
 use overbook_cli::values::number;
 use overbook_kernels::{Cache, Emulator, Kernel};
 use overbook_lab::experiment::NEXT_LINE;
-use overbook_lab::outside::qemu::Accel;
+use overbook_lab::outside::qemu::{self, Accel};
 use overbook_lab::outside::run::{self, Order};
 use overbook_lab::scenario::{Setting, Source};
 use overbook_report::schema::Report;
@@ -76,8 +76,9 @@ impl Run {
 
     pub fn run(&self, verbose: bool) -> Result<()> {
         // All mistakes in files come before the first minute is spent.
+        let mut most_mb = 0;
         for file in &self.scenarios {
-            variants::read(self.source(file))?;
+            most_mb = most_mb.max(variants::read(self.source(file))?.host.memory_mb());
         }
         let named = |file| (self.source(file).name(), file);
         results::check_names(&self.scenarios.iter().map(|file| named(file.as_path())).collect::<Vec<_>>())?;
@@ -89,7 +90,9 @@ impl Run {
         let interrupted = interruption()?;
         let accel = choose(self.accel, &kernel, &emulator, &cache, &interrupted)?;
         note(format_args!("kernel {} ({}), {}, {emulator}", kernel.release, kernel.origin, accel.name()));
-        let (results, mut failed) = self.run_all(results, &kernel, &emulator, accel, &interrupted, verbose);
+        let jobs = self.jobs(accel, most_mb);
+        let (results, mut failed) =
+            self.run_all(results, &kernel, &emulator, (accel, jobs), &interrupted, verbose);
         let reports = results.all();
         // Who has closed the output has the files, and a failure still is one.
         let said = match reports.is_empty() {
@@ -112,6 +115,20 @@ impl Run {
         said
     }
 
+    /// How many machines run at a time: as many as are wanted, or as there are CPUs, if their memory is there.
+    fn jobs(&self, accel: Accel, most_mb: u32) -> usize {
+        if accel != Accel::Icount {
+            // These measure against the real clock and would disturb each other.
+            return 1;
+        }
+        let wanted = self.jobs.unwrap_or_else(|| thread::available_parallelism().map_or(1, usize::from));
+        let room = qemu::room_for(most_mb);
+        if room < wanted.min(self.scenarios.len()) {
+            note(format_args!("{room} at a time: there is no memory for more machines of {most_mb} MiB"));
+        }
+        wanted.min(room)
+    }
+
     /// Runs all scenarios, some at a time; keeps and prints what each measured as it ends. With icount, what runs beside
     /// a machine does not change its figures. Returns also why others have no result.
     fn run_all(
@@ -119,16 +136,10 @@ impl Run {
         results: Results,
         kernel: &Kernel,
         emulator: &Emulator,
-        accel: Accel,
+        (accel, jobs): (Accel, usize),
         interrupted: &AtomicBool,
         verbose: bool,
     ) -> (Results, Vec<String>) {
-        let cpus = thread::available_parallelism().map_or(1, usize::from);
-        let jobs = match accel {
-            Accel::Icount => self.jobs.unwrap_or(cpus),
-            // These measure against the real clock and would disturb each other.
-            _ => 1,
-        };
         let bars = MultiProgress::new();
         let queue = Mutex::new(self.scenarios.iter().enumerate());
         let ended = Mutex::new((results, Printer::default(), Vec::new()));

@@ -103,14 +103,19 @@ impl ObserveArgs {
             What::Twice => View::Twice,
             What::Evidence => View::Evidence,
         };
-        tell(Task::Observe(view), 1, &self.kernel, self.accel, &mut |text| match text.starts_with('{') {
-            true => {
-                recording += &format!("{text}\n");
-                Ok(())
-            }
-            false => show(text),
-        })?;
-        write_atomically(&self.output, &recording)?;
+        let outcome =
+            tell(Task::Observe(view), 1, &self.kernel, self.accel, &mut |text| match text.starts_with('{') {
+                true => {
+                    recording += &format!("{text}\n");
+                    Ok(())
+                }
+                false => show(text),
+            });
+        // What was seen until a machine failed was seen.
+        if outcome.is_ok() || !recording.is_empty() {
+            write_atomically(&self.output, &recording)?;
+        }
+        outcome?;
         if self.what == What::Twice {
             writeln!(Stdout, "{}", twice(&read_recording(&self.output)?)?)?;
         }

@@ -30,17 +30,25 @@ fn scenario(name: &str) -> PathBuf {
 
 /// Runs a scenario file and returns its report.
 fn run(file: &Path, arguments: &[&str]) -> Report {
+    let (output, report) = outcome(file, arguments);
+    assert!(output.status.success(), "{}", text(&output));
+    report
+}
+
+/// The same, whether anything failed or not.
+fn outcome(file: &Path, arguments: &[&str]) -> (Output, Report) {
     let out = TempDir::new().unwrap();
     let mut command = overbook();
     command.args(["lab", "run", "--output"]).arg(out.path()).arg(file).args(arguments);
     if !arguments.contains(&"--accel") {
         command.args(["--accel", "icount"]);
     }
-    let output = command.output().unwrap();
-    assert!(output.status.success(), "{}", text(&output));
+    let output = command.output().expect("overbook");
     let name = file.file_stem().unwrap().to_str().unwrap();
-    assert!(fs::read_to_string(out.path().join("report.html")).unwrap().contains("<svg"));
-    json::read(&out.path().join(format!("{name}.json"))).unwrap()
+    let page = fs::read_to_string(out.path().join("report.html"));
+    assert!(page.is_ok_and(|page| page.contains("<svg")), "{}", text(&output));
+    let report = json::read(&out.path().join(format!("{name}.json"))).unwrap();
+    (output, report)
 }
 
 fn text(output: &Output) -> String {
@@ -275,6 +283,22 @@ fn a_linux_guest_spins_and_is_served() {
             assert!(counted(what) > 0.0, "no yield was {what} on {kernel}");
         }
     }
+}
+
+/// A load that fails once spoils the run that it is in, and nothing else.
+#[test]
+fn a_load_that_fails_costs_its_run() {
+    let dir = TempDir::new().unwrap();
+    // Its 20th run fails: in the first variant's window, or while that settles.
+    let body = "[host]\ncpus = 2\nmemory_mb = 1536\n[measure]\nseconds = 0.5\nsettle_seconds = 0.5\nrepetitions = 1\n\
+        bound = false\n[linux]\nguests = 1\nvcpus = 1\ncpus = 1\npackages = [\"dash\"]\n\
+        command = [\"sh\", \"-c\", \"n=0; [ -e /tmp/n ] && read n < /tmp/n; echo $((n+1)) > /tmp/n; [ $n -ne 20 ]\"]\n\
+        [[variant]]\nname = \"first\"\n[[variant]]\nname = \"second\"\nbase_slice_us = 4000.0\n";
+    let file = write(&dir, "fails.toml", body);
+    let (output, report) = outcome(&file, &["--kernel", "6.18"]);
+    assert!(!output.status.success() && text(&output).contains("RUN NOT COUNTED"), "{}", text(&output));
+    assert_eq!(summary::failed(&report), ["first, repetition 1: linux1: sh failed (exit status: 1): "]);
+    assert!(report.failure.is_none() && vm(&report, "second", "linux1").work > 0);
 }
 
 /// The emulator's patch `guest-weight`: a guest each of whose instructions takes the time of eight does as much per second of

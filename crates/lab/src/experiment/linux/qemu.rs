@@ -4,12 +4,12 @@
 use crate::machine::task::now_ns;
 use crate::protocol::{FIRMWARE_DIR, GuestAnswer, GuestCount, GuestOrder, INNER_INITRAMFS, INNER_KERNEL};
 use crate::scenario::{LinuxSpec, Paravirtual};
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Error, Result, bail};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use overbook_kernels::emulator::PROGRAM;
 use std::collections::VecDeque;
-use std::fs::{self, File};
+use std::fs::{self, DirEntry, File};
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
@@ -127,7 +127,7 @@ impl LinuxVm {
             if port.is_none() {
                 port = UnixStream::connect(&socket).ok();
             }
-            let tids = vcpu_threads(child.id())?;
+            let tids = vcpu_threads(child.id());
             if let Some(port) = port.as_ref().filter(|_| tids.len() == vcpus as usize) {
                 port.set_read_timeout(Some(PATIENCE * weight))?;
                 let port = BufReader::new(port.try_clone()?);
@@ -152,7 +152,7 @@ impl LinuxVm {
     /// # Errors
     /// As [`LinuxVm::answer`].
     pub fn ready(&mut self) -> Result<()> {
-        self.answer().map(drop)
+        self.answer()?.map(drop).map_err(Error::msg)
     }
 
     /// Sends an order, without waiting for the answer.
@@ -165,11 +165,11 @@ impl LinuxVm {
         outcome.with_context(|| format!("{} is gone: {}", self.name, self.words()))
     }
 
-    /// Waits for the answer to an order.
+    /// Waits for the answer to an order; the inner error says why the guest could not do it.
     ///
     /// # Errors
-    /// The guest could not do it, has stopped, or is silent for too long.
-    pub fn answer(&mut self) -> Result<GuestCount> {
+    /// It has stopped, or is silent for too long.
+    pub fn answer(&mut self) -> Result<std::result::Result<GuestCount, String>> {
         loop {
             let mut line = String::new();
             match self.port.read_line(&mut line) {
@@ -178,8 +178,8 @@ impl LinuxVm {
                 Err(e) => bail!("{} does not answer ({e}): {}", self.name, self.words()),
             }
             match serde_json::from_str(&line) {
-                Ok(GuestAnswer::Done(count)) => return Ok(count),
-                Ok(GuestAnswer::Failed(why)) => bail!("{}: {why}", self.name),
+                Ok(GuestAnswer::Done(count)) => return Ok(Ok(count)),
+                Ok(GuestAnswer::Failed(why)) => return Ok(Err(format!("{}: {why}", self.name))),
                 // The kernel speaks on this line too.
                 Err(_) => {
                     self.last_words.push_back(line.trim().into());
@@ -204,20 +204,17 @@ fn one_line(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_default().trim().replace('\n', "; ")
 }
 
-/// Threads of QEMU's vCPUs, in the order of their names.
-fn vcpu_threads(pid: u32) -> Result<Vec<i32>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(format!("/proc/{pid}/task"))?.flatten() {
-        let name = fs::read_to_string(entry.path().join("comm")).unwrap_or_default();
-        if let Some(nth) =
-            name.strip_prefix("CPU ").and_then(|rest| rest.split('/').next()?.parse::<u32>().ok())
-        {
-            let tid = entry.file_name().to_string_lossy().parse()?;
-            found.push((nth, tid));
-        }
-    }
+/// Threads of QEMU's vCPUs that are there, in the order of their names.
+fn vcpu_threads(pid: u32) -> Vec<i32> {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let vcpu = |entry: DirEntry| -> Option<(u32, i32)> {
+        let name = fs::read_to_string(entry.path().join("comm")).ok()?;
+        let nth = name.strip_prefix("CPU ")?.split('/').next()?.parse().ok()?;
+        Some((nth, entry.file_name().to_string_lossy().parse().ok()?))
+    };
+    let mut found: Vec<(u32, i32)> = threads.filter_map(vcpu).collect();
     found.sort_unstable();
-    Ok(found.into_iter().map(|(_, tid)| tid).collect())
+    found.into_iter().map(|(_, tid)| tid).collect()
 }
 
 impl Drop for LinuxVm {
