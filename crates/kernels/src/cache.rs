@@ -118,7 +118,7 @@ impl Cache {
     ///
     /// # Errors
     /// It cannot be made.
-    pub fn workshop(&self) -> Result<tempfile::TempDir> {
+    pub(crate) fn workshop(&self) -> Result<tempfile::TempDir> {
         self.workshop_in(KERNELS)
     }
 
@@ -147,9 +147,9 @@ impl Cache {
     ///
     /// # Errors
     /// The tree holds no kernel, or the disk is full.
-    pub fn admit(&self, tree: tempfile::TempDir, release: &str) -> Result<Kernel> {
+    pub(crate) fn admit(&self, tree: tempfile::TempDir, release: &str) -> Result<Kernel> {
         self.remove(release)?;
-        let home = self.dir.join("kernels").join(release);
+        let home = self.dir.join(KERNELS).join(release);
         fs::rename(tree.keep(), &home).context("cannot move the kernel into the cache")?;
         kernel_in(&home, release)
             .with_context(|| format!("kernel {release} has vanished from the cache: fetch it again"))
@@ -157,7 +157,7 @@ impl Cache {
 
     /// Takes a kernel out. It goes under a scrap's name first: killed half way, it would look whole.
     fn remove(&self, release: &str) -> Result<()> {
-        let home = self.dir.join("kernels").join(release);
+        let home = self.dir.join(KERNELS).join(release);
         if home.exists() {
             let scrap = self.workshop()?;
             fs::rename(&home, scrap.path().join("old"))
@@ -168,12 +168,12 @@ impl Cache {
 
     /// Kernels that are there, the newest first.
     pub fn kernels(&self) -> Vec<Kernel> {
-        let entries = fs::read_dir(self.dir.join("kernels")).into_iter().flatten().flatten();
+        let entries = fs::read_dir(self.dir.join(KERNELS)).into_iter().flatten().flatten();
         let names = entries.map(|e| e.file_name().to_string_lossy().into_owned());
         let mut names: Vec<String> =
             names.filter(|name| name.is_ascii() && !name.starts_with(SCRAP)).collect();
         names.sort_by(|a, b| compare_versions(b, a));
-        names.iter().filter_map(|name| kernel_in(&self.dir.join("kernels").join(name), name)).collect()
+        names.iter().filter_map(|name| kernel_in(&self.dir.join(KERNELS).join(name), name)).collect()
     }
 
     /// The kernel of a name in another part of the cache.
@@ -185,12 +185,12 @@ impl Cache {
     ///
     /// # Errors
     /// The disk is full.
-    pub fn reject(&self, key: &str, why: &str) -> Result<()> {
+    pub(crate) fn reject(&self, key: &str, why: &str) -> Result<()> {
         fs::write(self.reason(key), why).context("cannot write to the cache: is the disk full?")
     }
 
     /// Why a build was rejected before, if it was.
-    pub fn rejected(&self, key: &str) -> Option<String> {
+    pub(crate) fn rejected(&self, key: &str) -> Option<String> {
         fs::read_to_string(self.reason(key)).ok()
     }
 
@@ -255,7 +255,7 @@ mod tests {
             cache.finish(tree.path(), "1.2.3", origin).unwrap();
             assert_eq!(cache.admit(tree, "1.2.3").unwrap().origin, origin);
         }
-        assert_eq!(fs::read_dir(dir.path().join("kernels")).unwrap().count(), 1, "nothing stays behind");
+        assert_eq!(fs::read_dir(dir.path().join(KERNELS)).unwrap().count(), 1, "nothing stays behind");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! the system's own. docs/lab.md says what the patches mend.
 
 use crate::cache::Cache;
+use crate::roots::SUITE;
 use crate::watched::{output, output_watched};
 use crate::{apt, cache};
 use anyhow::{Context, Result, bail};
@@ -18,9 +19,6 @@ pub const PROGRAM: &str = "qemu-system-x86_64";
 /// Folders with the distribution's firmware, which the lab's own emulator is told of.
 pub const FIRMWARE: [&str; 2] = ["/usr/share/qemu", "/usr/share/seabios"];
 
-/// The suite whose source is taken: a stable one, as others drop a version when the next comes.
-const SUITE: &str = "trixie";
-
 /// Tools that the build asks for, and that are only unpacked beside it: Debian 12's own are too old.
 const TOOLS: [&str; 2] = ["meson", "python3-pycotap"];
 
@@ -28,7 +26,7 @@ const TOOLS: [&str; 2] = ["meson", "python3-pycotap"];
 const DEVICES: &str = include_str!("../../../emulator/devices.mak");
 
 /// The series, in its order.
-pub const PATCHES: [(&str, &str); 7] = [
+const PATCHES: [(&str, &str); 7] = [
     ("pause-filter", include_str!("../../../emulator/0001-pause-filter.patch")),
     ("injected-once", include_str!("../../../emulator/0002-injected-once.patch")),
     ("virq-lock", include_str!("../../../emulator/0003-virq-lock.patch")),

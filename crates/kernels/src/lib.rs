@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Kernels for the lab: found on this host or fetched from Debian, checked, and kept in a cache.
 //!
-//! * [`qualify()`]: whether a kernel will do, and if not, why, in one sentence.
+//! * `qualify`: whether a kernel will do, and if not, why, in one sentence.
 //! * [`cache`]: where fetched kernels are kept, safe against being killed in the middle.
-//! * [`apt`]: Debian's packages, by the ordinary client with lists of its own.
-//! * [`modules`]: a module with all that it needs.
+//! * `apt`: Debian's packages, by the ordinary client with lists of its own.
+//! * `modules`: a module with all that it needs.
 //! * [`emulator`]: QEMU with this project's patches, built from Debian's source.
 //! * [`patched`]: a kernel with this project's patches, built from Debian's source.
 //! * [`rivals`]: sched_ext schedulers of others, built from crates.io.
 //! * [`roots`]: trees of Debian packages for Linux guests.
 
-pub mod apt;
+mod apt;
 pub mod cache;
 pub mod emulator;
 mod image;
 mod kfuncs;
-pub mod modules;
+mod modules;
 pub mod patched;
-pub mod qualify;
+mod qualify;
 pub mod rivals;
 pub mod roots;
 mod watched;
@@ -26,15 +26,15 @@ use anyhow::{Context, Result, bail};
 use deb_version::compare_versions;
 use patched::Patches;
 use std::collections::HashSet;
-use std::fmt;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
 pub use cache::Cache;
 pub use emulator::Emulator;
-pub use modules::{Linkage, module_closure, read_module};
-pub use qualify::{Facts, qualify};
+pub use modules::{module_closure, read_module};
+pub use qualify::Facts;
+use qualify::qualify;
 
 /// Stands for the newest kernel that qualifies, of whatever series.
 pub const NEWEST: &str = "newest";
@@ -80,17 +80,6 @@ pub struct Listed {
     pub origin: String,
     /// Facts of a suitable kernel, or why it is not; `None` if it was not fetched yet.
     pub verdict: Option<std::result::Result<Facts, String>>,
-}
-
-impl fmt::Display for Listed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} ({}): ", self.release, self.origin)?;
-        match &self.verdict {
-            Some(Ok(facts)) => write!(f, "suitable, {} Hz", facts.hz),
-            Some(Err(why)) => write!(f, "will not do: {why}"),
-            None => write!(f, "not fetched yet"),
-        }
-    }
 }
 
 /// Finds the kernel to boot: the one given by hand; else the running host's own; else the newest fetched or
@@ -379,16 +368,6 @@ mod tests {
         let left = worth_a_line(found.map(|(release, suite)| one(release, suite)).to_vec());
         let left: Vec<&str> = left.iter().map(|candidate| candidate.release.as_str()).collect();
         assert_eq!(left, ["7.3.4", "7.2.13", "7.2.12", "6.18.15"]);
-    }
-
-    #[test]
-    fn rows_are_one_line() {
-        let facts =
-            Facts { release: "1.2.3".into(), hz: 250, kvm_amd: None, kvm_intel: None, configured: true };
-        let row = |verdict| Listed { release: "1.2.3".into(), origin: "a test".into(), verdict }.to_string();
-        assert_eq!(row(Some(Ok(facts))), "1.2.3 (a test): suitable, 250 Hz");
-        assert_eq!(row(Some(Err("it has no BTF".into()))), "1.2.3 (a test): will not do: it has no BTF");
-        assert_eq!(row(None), "1.2.3 (a test): not fetched yet");
     }
 
     #[test]

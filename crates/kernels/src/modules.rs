@@ -46,27 +46,15 @@ fn name_of(path: &str) -> String {
     plain(file.split('.').next().unwrap_or(file))
 }
 
-/// How a kernel has a driver.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Linkage {
-    /// Part of the image.
-    BuiltIn,
-    /// A file to load.
-    Module,
-}
-
-/// How the kernel has a module, if at all.
-pub(crate) fn linkage(kernel: &Kernel, name: &str) -> Option<Linkage> {
+/// Whether the kernel has a driver: as a part of the image, or as a file to load.
+pub(crate) fn is_there(kernel: &Kernel, name: &str) -> bool {
     let listed = |list: &str| {
         let text = fs::read_to_string(kernel.modules.join(list)).unwrap_or_default();
         let file = text.lines().filter_map(|l| l.split(':').next()).find(|file| name_of(file) == plain(name));
         file.map(str::to_string)
     };
-    if listed("modules.builtin").is_some() {
-        return Some(Linkage::BuiltIn);
-    }
-    let file = kernel.modules.join(listed("modules.dep")?);
-    file.is_file().then_some(Linkage::Module)
+    listed("modules.builtin").is_some()
+        || listed("modules.dep").is_some_and(|file| kernel.modules.join(file).is_file())
 }
 
 /// A module's contents, decompressed.
@@ -120,10 +108,9 @@ mod tests {
             config: None,
             origin: "a test".into(),
         };
-        assert_eq!(linkage(&kernel, "kvm_amd"), Some(Linkage::Module));
-        assert_eq!(linkage(&kernel, "kvm_intel"), Some(Linkage::BuiltIn));
-        assert_eq!(linkage(&kernel, "gone"), None, "listed, but the file is not there");
-        assert_eq!(linkage(&kernel, "vfio"), None);
+        assert!(is_there(&kernel, "kvm_amd") && is_there(&kernel, "kvm_intel"), "a file, and built in");
+        assert!(!is_there(&kernel, "gone"), "listed, but the file is not there");
+        assert!(!is_there(&kernel, "vfio"));
         assert!(
             module_closure(&kernel, &["kvm-intel"]).unwrap().is_empty(),
             "nothing to load for a built-in"

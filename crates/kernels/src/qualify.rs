@@ -4,23 +4,15 @@
 use crate::Kernel;
 use crate::image::{embedded_config, payload};
 use crate::kfuncs;
-use crate::modules::{Linkage, linkage};
+use crate::modules::is_there;
 use std::collections::HashMap;
 use std::fs;
 
 /// What is worth knowing of a suitable kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Facts {
-    /// `uname -r`.
-    pub release: String,
-    /// Ticks per second; 0 if the configuration is not known.
-    pub hz: u32,
-    /// How it has KVM for AMD, if at all.
-    pub kvm_amd: Option<Linkage>,
-    /// How it has KVM for Intel, if at all.
-    pub kvm_intel: Option<Linkage>,
-    /// Whether its configuration was there to be read. If not, only its modules and its BTF speak for it.
-    pub configured: bool,
+    /// Ticks per second. Not known without its configuration: then only its modules and its BTF speak for it.
+    pub hz: Option<u32>,
 }
 
 /// Options that must be built in, and what they are for.
@@ -46,11 +38,10 @@ pub fn qualify(kernel: &Kernel) -> Result<Facts, String> {
     if let Some(text) = &config {
         check_config(&parse_config(text))?;
     }
-    let (kvm_amd, kvm_intel) = (linkage(kernel, "kvm_amd"), linkage(kernel, "kvm_intel"));
-    if kvm_amd.is_none() && kvm_intel.is_none() {
+    if !["kvm_amd", "kvm_intel"].iter().any(|name| is_there(kernel, name)) {
         return Err("it has neither kvm_amd nor kvm_intel".into());
     }
-    if linkage(kernel, "kvm").is_none() {
+    if !is_there(kernel, "kvm") {
         return Err("its kvm module is missing".into());
     }
     let image = fs::read(&kernel.image)
@@ -67,8 +58,7 @@ pub fn qualify(kernel: &Kernel) -> Result<Facts, String> {
         let pahole = options.as_ref().and_then(|o| o.get("PAHOLE_VERSION")?.parse::<u32>().ok());
         why.with_pahole(pahole)
     })?;
-    let hz = options.as_ref().and_then(|o| o.get("HZ")?.parse().ok()).unwrap_or(0);
-    Ok(Facts { release: kernel.release.clone(), hz, kvm_amd, kvm_intel, configured: options.is_some() })
+    Ok(Facts { hz: options.and_then(|options| options.get("HZ")?.parse().ok()) })
 }
 
 fn parse_config(text: &str) -> HashMap<&str, &str> {

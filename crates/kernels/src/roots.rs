@@ -10,8 +10,8 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::PathBuf;
 use std::process::Command;
 
-/// The suite whose packages are taken: that of the emulator.
-pub const SUITE: &str = "trixie";
+/// The suite whose packages are taken, and the emulator's source: a stable one, as others drop a version when the next comes.
+pub(crate) const SUITE: &str = "trixie";
 
 /// What every tree has besides: a shell, and the programs that scripts call.
 const ALWAYS: [&str; 2] = ["coreutils", "dash"];

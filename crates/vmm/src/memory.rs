@@ -37,12 +37,6 @@ pub struct Counters {
     pub work: u64,
     /// PAUSE loop turns.
     pub spins: u64,
-    /// Computation beside the counted work, in turns.
-    pub aside: u64,
-    /// Number of waits.
-    pub waits: u64,
-    /// Sum of all waits, in TSC ticks.
-    pub waited_ticks: u64,
     /// Interrupts handled.
     pub interrupts: u64,
     /// Steal time that KVM reported, nanoseconds.
@@ -198,9 +192,6 @@ impl GuestMemory {
         Ok(Counters {
             work: state.work,
             spins: state.spins,
-            aside: state.aside,
-            waits: state.waits,
-            waited_ticks: state.waited,
             interrupts: state.interrupts,
             steal_ns,
             wait_buckets: state.hist.to_vec(),

@@ -27,7 +27,10 @@ pub fn kernels(fetch: &[String], update: bool) -> Result<()> {
     failures.extend(patched::build(&patched, update, &cache, &mut say).err());
     let rows = overbook_kernels::list(&cache, &mut say)?.into_iter().map(|row| {
         let verdict = match row.verdict {
-            Some(Ok(facts)) => format!("ok ({} Hz)", facts.hz),
+            Some(Ok(facts)) => match facts.hz {
+                Some(hz) => format!("ok ({hz} Hz)"),
+                None => "ok (its configuration is not known)".into(),
+            },
             Some(Err(why)) => format!("no: {why}"),
             None => "not fetched".into(),
         };
