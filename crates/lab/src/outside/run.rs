@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! A scenario from file to report: the outer half of the lab.
 
-use crate::outside::initramfs;
-use crate::outside::qemu::{self, Accel, Boot, Next, Running, ended};
-use crate::protocol::{Event, Job, Task};
+use crate::outside::machine::{Body, Engine, Machine, Said};
+use crate::outside::qemu::Accel;
+use crate::protocol::{Event, Task};
 use crate::scenario::{Cgroups, Placement, Scenario, Source};
 use anyhow::{Result, bail};
 use overbook_kernels::{Emulator, Kernel};
@@ -17,9 +17,6 @@ const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Longest silence between start and the agent's first words.
 const BOOT_PATIENCE: Duration = Duration::from_secs(180);
-
-/// Room for the initramfs, console and events.
-const DISK_MB: u64 = 1000;
 
 /// Lines of console that a report of a failure keeps.
 const LAST_WORDS: usize = 25;
@@ -74,29 +71,6 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
     if scenario.guest_weight() > 1 && order.accel != Accel::Icount {
         bail!("only --accel icount can stretch what Linux guests do: use it, or --set host.dilation=1");
     }
-    let dir = qemu::folder()?;
-    qemu::check_disk(dir.path(), DISK_MB)?;
-    progress(0.0, "packing the initramfs");
-    let job = Job {
-        task: Task::Scenario(Box::new(scenario.clone())),
-        accel: order.accel.name().into(),
-        emulator: emulator.version.clone(),
-        seed: scenario.seed,
-        strict: !order.lenient,
-    };
-    let initramfs = dir.path().join("initramfs");
-    initramfs::write(&initramfs, order.kernel, emulator, &job, &mut |text| progress(0.0, text))?;
-    let boot = Boot {
-        emulator,
-        kernel: order.kernel,
-        initramfs: &initramfs,
-        dir: dir.path(),
-        host: &scenario.host,
-        guest_weight: scenario.guest_weight(),
-        arguments: "",
-        accel: order.accel,
-        seed: scenario.seed,
-    };
     let mut report = Report {
         schema: SCHEMA,
         overbook: order.build.into(),
@@ -104,8 +78,12 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
         variants: scenario.variant_infos(),
         ..Report::default()
     };
-    progress(0.0, &format!("booting {}", order.kernel.release));
-    let mut machine = boot.start()?;
+    progress(0.0, "packing the initramfs");
+    let engine = Engine { kernel: order.kernel, emulator, accel: order.accel };
+    let task = Task::Scenario(Box::new(scenario.clone()));
+    let body = Body { host: &scenario.host, guest_weight: scenario.guest_weight(), arguments: "" };
+    let mut machine =
+        Machine::boot(engine, (task, scenario.seed, !order.lenient), body, &mut |text| progress(0.0, text))?;
     if let Err(why) = collect(&mut machine, &mut report, patience(&scenario), interrupted, progress)? {
         let asked_for = interrupted.load(Ordering::Relaxed);
         let console = if asked_for { Vec::new() } else { machine.last_words(LAST_WORDS) };
@@ -122,7 +100,7 @@ fn patience(scenario: &Scenario) -> Duration {
 
 /// Reads events until the end. The inner error is the machine's: one sentence.
 fn collect(
-    machine: &mut Running,
+    machine: &mut Machine,
     report: &mut Report,
     longest: Duration,
     interrupted: &AtomicBool,
@@ -130,28 +108,13 @@ fn collect(
 ) -> Result<std::result::Result<(), String>> {
     let mut patience = BOOT_PATIENCE;
     loop {
-        let line = match machine.next_line(patience, interrupted)? {
-            Next::Line(line) => line,
-            Next::Stopped(status) => {
-                return Ok(Err(format!("the machine stopped before the work was done ({})", ended(status))));
-            }
-            Next::Silent { computed, elapsed } => {
-                return Ok(Err(format!(
-                    "the machine said nothing for {} seconds, of which it computed for {}, and was killed",
-                    elapsed.as_secs(),
-                    computed.as_secs()
-                )));
-            }
-            Next::Interrupted if report.runs.is_empty() => bail!("interrupted before anything was measured"),
-            Next::Interrupted => return Ok(Err("interrupted; what was measured until then is here".into())),
+        let event = match machine.listen(patience, interrupted)? {
+            Said::Event(event) => event,
+            Said::Ended { why, .. } => return Ok(Err(why)),
+            Said::Interrupted if report.runs.is_empty() => bail!("interrupted before anything was measured"),
+            Said::Interrupted => return Ok(Err("interrupted; what was measured until then is here".into())),
         };
         patience = longest;
-        let Ok(event) = serde_json::from_str(&line) else {
-            return Ok(Err(format!(
-                "the machine's events are garbled: {}",
-                line.chars().take(80).collect::<String>()
-            )));
-        };
         match event {
             Event::Log(text) => log::info!("{text}"),
             Event::Warning(text) => log::warn!("{text}"),

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Which acceleration really works here: found by booting, as /dev/kvm may exist and run nothing.
 
-use crate::outside::initramfs;
-use crate::outside::qemu::{self, Accel, Boot, Next, Running};
-use crate::protocol::{Event, Job, Task};
+use crate::outside::machine::{Body, Engine, Machine, Said};
+use crate::outside::qemu::Accel;
+use crate::protocol::{Event, Task};
 use crate::scenario::Host;
 use anyhow::Result;
 use overbook_kernels::emulator::PROGRAM;
 use overbook_kernels::{Emulator, Kernel};
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -67,52 +66,24 @@ fn outcome(verdict: &str) -> (Accel, String) {
 
 /// The verdict of one boot, and whether another one would have the same: a machine that hangs may only have been starved.
 fn boot_once(kernel: &Kernel, emulator: &Emulator, interrupted: &AtomicBool) -> Result<(String, bool)> {
-    let dir = qemu::folder()?;
-    let dir = dir.path();
-    let job = Job {
-        task: Task::Trial,
-        accel: Accel::Kvm.name().into(),
-        emulator: String::new(),
-        seed: 0,
-        strict: false,
-    };
-    let initramfs = dir.join("initramfs");
-    initramfs::write(&initramfs, kernel, emulator, &job, &mut |_| {})?;
     let host = Host { cpus: 2, ..Host::default() };
-    let boot = Boot {
-        emulator,
-        kernel,
-        initramfs: &initramfs,
-        dir,
-        host: &host,
-        guest_weight: 1,
-        arguments: "",
-        accel: Accel::Kvm,
-        seed: 0,
-    };
-    let mut machine = boot.start()?;
+    let body = Body { host: &host, guest_weight: 1, arguments: "" };
+    let engine = Engine { kernel, emulator, accel: Accel::Kvm };
+    let mut machine = Machine::boot(engine, (Task::Trial, 0, false), body, &mut |_| {})?;
     loop {
-        let line = match machine.next_line(PATIENCE, interrupted)? {
-            Next::Line(line) => line,
-            Next::Stopped(status) => {
-                return Ok((last_words(&machine, "the machine stopped"), status.signal().is_none()));
+        match machine.listen(PATIENCE, interrupted)? {
+            Said::Event(Event::Done) => return Ok((String::new(), true)),
+            Said::Event(Event::Failed(why)) => return Ok((why, true)),
+            Said::Event(_) => {}
+            Said::Ended { why, alike } => {
+                return Ok((brief(&why, machine.last_words(1).pop().as_deref()), alike));
             }
-            Next::Silent { .. } => return Ok((last_words(&machine, "the machine hangs"), false)),
-            Next::Interrupted => anyhow::bail!("interrupted"),
-        };
-        match serde_json::from_str(&line) {
-            Ok(Event::Done) => return Ok((String::new(), true)),
-            Ok(Event::Failed(why)) => return Ok((why, true)),
-            _ => {}
+            Said::Interrupted => anyhow::bail!("interrupted"),
         }
     }
 }
 
 /// What happened, in half a line; the machine's own last words are for those who ask for more messages.
-fn last_words(machine: &Running, what: &str) -> String {
-    brief(what, machine.last_words(1).pop().as_deref())
-}
-
 fn brief(what: &str, last: Option<&str>) -> String {
     let Some(last) = last.map(str::trim).filter(|last| !last.is_empty()) else { return what.into() };
     log::info!("trial boot: {what}: {last}");

@@ -8,6 +8,8 @@ use overbook_cli::output::Stdout;
 use overbook_cli::values::number;
 use overbook_kernels::{Cache, Emulator};
 use overbook_lab::machine::shape::SHAPES;
+use overbook_lab::outside::machine::Engine;
+use overbook_lab::outside::task;
 use overbook_lab::protocol::{Soak, Task, View};
 use overbook_observe::Snapshot;
 use overbook_observe::far::Far;
@@ -154,9 +156,10 @@ fn tell(
     let emulator = Emulator::find(&cache)?;
     let accel = choose(accel, &kernel, &emulator, &cache, &interrupted)?;
     writeln!(Stdout, "kernel {} ({}), {}", kernel.release, kernel.origin, accel.name())?;
+    let engine = Engine { kernel: &kernel, emulator: &emulator, accel };
     // The machine goes on where nobody reads.
     let mut said = Ok(());
-    overbook_lab::outside::soak::run(task, seed, &kernel, &emulator, accel, &interrupted, &mut |text| {
+    task::run(task, seed, engine, &interrupted, &mut |text| {
         if said.is_ok() {
             said = say(text);
         }
