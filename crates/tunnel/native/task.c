@@ -11,6 +11,7 @@ u32 tun_new_task(u32 cpu, u32 on, u32 pid, u32 tgid, u32 weight, u32 policy, boo
 		 const unsigned long *bits, struct tun_group *group)
 {
 	struct tun_task *p = heap_new(sizeof(*p));
+	struct scx_init_task_args args = {.fork = true};
 	u32 i;
 
 	if (nr_tasks == room_for_tasks) {
@@ -40,10 +41,10 @@ u32 tun_new_task(u32 cpu, u32 on, u32 pid, u32 tgid, u32 weight, u32 policy, boo
 	p->t.__state = 1;
 	snprintf(p->t.comm, sizeof(p->t.comm), "task%u", p->id);
 	begin_outside();
+	/* Of whatever class: it may become an ordinary one. */
+	args.cgroup = &p->group->cg;
+	OP(init_task, MAY_UNLOCKED | MAY_SLEEP, -1, &p->t, &args, 0);
 	if (!higher) {
-		struct scx_init_task_args args = {.fork = true, .cgroup = &p->group->cg};
-
-		OP(init_task, MAY_UNLOCKED | MAY_SLEEP, -1, &p->t, &args, 0);
 		OP(enable, MAY_REST, -1, &p->t, 0, 0);
 		OP(set_weight, MAY_REST, -1, &p->t, weight, 0);
 	}
@@ -61,10 +62,9 @@ void tun_end_task(u32 cpu, u32 id)
 		return;
 	p->alive = false;
 	p->t.__state = 0x80;
-	if (p->class == CLASS_EXT) {
+	if (p->class == CLASS_EXT)
 		OP(disable, MAY_REST, -1, &p->t, 0, 0);
-		OP(exit_task, MAY_REST, -1, &p->t, &args, 0);
-	}
+	OP(exit_task, MAY_REST, -1, &p->t, &args, 0);
 }
 
 /* Whether it is about to end (PF_EXITING). */

@@ -72,6 +72,8 @@ pub struct VmSpec {
     pub pv_eoi: bool,
     /// Who waits for an IPI's receiver that is preempted yields to it by name (`KVM_HC_SCHED_YIELD`).
     pub pv_yield: bool,
+    /// So many of the vCPUs, the first ones, are of a higher class (`vcpusched` of libvirt).
+    pub real_time: u32,
     /// Process; 0: one of its own.
     pub tgid: u32,
     /// When it gets what it is due.
@@ -102,6 +104,7 @@ impl VmSpec {
             groups_below: 0,
             pv_eoi: false,
             pv_yield: false,
+            real_time: 0,
             tgid: 0,
             class: Class::Normal,
         }

@@ -270,7 +270,11 @@ impl World {
         self.next_pid += 1;
         let tgid = if spec.tgid == 0 { pid } else { spec.tgid };
         let group = spec.group.map(|nth| self.groups[nth].0);
-        let higher = matches!(spec.kind, Kind::RealTime(..));
+        let higher = match spec.kind {
+            Kind::RealTime(..) => true,
+            Kind::Vcpu(vm, id) => id < self.vms[vm].spec.real_time as usize,
+            _ => false,
+        };
         let asleep = spec.asleep;
         let id = self.model.new_task(0, on, pid, tgid, spec.weight, spec.policy, higher, &mask, group);
         let left = self.work_of(&spec.kind);

@@ -135,7 +135,9 @@ __noinline int discover(u32 pid)
 		return 0;
 	taskc = task_ctx(p);
 	vcpu = vcpu_of(p);
-	if (!taskc || !vcpu || taskc->vm || (full_at && now - full_at < FULL_NS))
+	/* Nothing is known of a thread that has been of a higher class all the time, not even its
+	 * group. */
+	if (!taskc || !taskc->weight || !vcpu || taskc->vm || (full_at && now - full_at < FULL_NS))
 		goto out;
 	/* A tick, or a sibling's spin, may come in between. */
 	if (__sync_val_compare_and_swap(&taskc->discovered, 0, 1))

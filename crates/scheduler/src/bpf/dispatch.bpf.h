@@ -287,8 +287,9 @@ static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struc
 {
 	u64 slice = slice_of(prevc->vm);
 
-	/* That it has yielded counts for one look. */
+	/* That it has yielded counts for one look, and that it was to go elsewhere for this one. */
 	prevc->yielded = false;
+	prevc->sent_to = 0;
 	charge(prevc, cpu, scx_bpf_now());
 	prevc->queue_pool = prevc->pool;
 	find_key(prev, prevc, cpu, false);

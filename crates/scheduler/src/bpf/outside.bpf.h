@@ -13,15 +13,18 @@
 /* So many tasks are looked at for one that must not stay in an LLC's queue. */
 #define RESCUES 64
 
-/* Brings those who may run on a preferred CPU from the queue of an LLC that has none to one that
- * has, and runs one who may not. */
-__noinline int evacuate(u32 cpu, u32 llc)
+/* Brings those who may run on a preferred CPU from a queue of an LLC that has none to one that has,
+ * and runs one who may not: of the queue for all, or that for SCHED_IDLE tasks. */
+__noinline int evacuate(u32 cpu, u32 llc, u32 sched_idle)
 {
 	bool all = !llc_preferred[bounded(llc, OVB_MAX_LLCS)];
+	u64 dsq = sched_idle ? idle_dsq(llc_dsq(llc)) : llc_dsq(llc);
 	struct task_struct *p;
 	u32 i = 0, to;
 
-	bpf_for_each (scx_dsq, p, llc_dsq(llc), 0) {
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return 0;
+	bpf_for_each (scx_dsq, p, dsq, 0) {
 		struct task_ctx *taskc = task_ctx(p);
 		s32 other = preferred_cpu(p, cpu);
 
@@ -36,9 +39,12 @@ __noinline int evacuate(u32 cpu, u32 llc)
 		to = llc_of(other);
 		if (to == llc)
 			continue;
-		taskc->dsq = llc_dsq(to);
+		taskc->dsq = sched_idle ? idle_dsq(llc_dsq(to)) : llc_dsq(to);
 		scx_bpf_dsq_move_set_vtime(BPF_FOR_EACH_ITER, taskc->key);
-		scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, llc_dsq(to), 0);
+		if (sched_idle)
+			scx_bpf_dsq_move(BPF_FOR_EACH_ITER, p, taskc->dsq, 0);
+		else
+			scx_bpf_dsq_move_vtime(BPF_FOR_EACH_ITER, p, taskc->dsq, 0);
 		scx_bpf_kick_cpu(other, SCX_KICK_IDLE);
 	}
 	return 0;
@@ -57,7 +63,9 @@ static bool look_for_overdue_outside(s32 cpu, struct cpu_ctx *cpuc)
 	if (cpuc->urgent)
 		cpuc->urgent--;
 	return run_overdue(cpu_dsq(cpu), LONG_SCAN, cpuc->looks & 1 ? SCX_DSQ_ITER_REV : 0, now) ||
-	       evacuate(cpu, llc_of(cpu));
+	       evacuate(cpu, llc_of(cpu), false) ||
+	       run_overdue_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
+	       run_overdue_sched_idle(llc_dsq(llc_of(cpu)), idle_patience_ns);
 }
 
 /* A CPU that is not preferred runs what can run nowhere else. */
@@ -66,16 +74,16 @@ static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prev
 {
 	if (prevc && is_throttled(prevc->node))
 		prevc = NULL;
-	if (look_for_overdue_outside(cpu, cpuc) || run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
-	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || evacuate(cpu, llc_of(cpu)))
+	if (look_for_overdue_outside(cpu, cpuc) || scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) ||
+	    evacuate(cpu, llc_of(cpu), false))
 		return;
 	if (prevc && !is_bound(prev, cpu)) {
 		/* Nothing else here: it is queued, and so goes to others. */
 		count(OVB_COUNT_PUSHED);
-		run_sched_idle(cpu_dsq(cpu), 0);
-		return;
+		prevc = NULL;
 	}
-	if ((!prevc || prevc->sched_idle) && run_sched_idle(cpu_dsq(cpu), 0))
+	if ((!prevc || prevc->sched_idle) &&
+	    (run_sched_idle(cpu_dsq(cpu)) || evacuate(cpu, llc_of(cpu), true)))
 		return;
 	if (prevc)
 		keep_running(prev, prevc, cpuc, cpu);

@@ -11,7 +11,7 @@
 
 /* Whoever has waited for so long, ns, comes before all who have not: the kernel's watchdog, whose
  * patience is 30 s, is about to end the scheduler. */
-#define URGENT 20000000000
+#define URGENT OVB_PATIENCE_MOST
 
 /* Somebody goes who has waited for so long, ns: others may be as urgent, at either end. */
 static void found_overdue(u64 waited)
@@ -28,30 +28,42 @@ static bool may_run_here(struct task_struct *p, s32 cpu)
 	return scx_bpf_task_cpu(p) == cpu || may_run_on(p, cpu);
 }
 
-/* Runs the first SCHED_IDLE task of a queue if it has waited for so long that others must wait now;
- * or at once. */
-static bool run_sched_idle(u64 dsq, u64 patience_ns)
+/* Runs a SCHED_IDLE task of a queue, the first that may run here. */
+static bool run_sched_idle(u64 dsq)
 {
-	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(idle_dsq(dsq));
-	struct task_ctx *taskc;
+	return scx_bpf_dsq_nr_queued(idle_dsq(dsq)) > 0 &&
+	       scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0);
+}
 
-	if (!first)
+/* So many SCHED_IDLE tasks are looked at, as those at the head may be bound to other CPUs. */
+#define IDLE_SCAN 8
+
+/* The same if it has waited for so long that others must wait now. */
+__noinline int run_overdue_sched_idle(u64 dsq, u64 patience_ns)
+{
+	s32 cpu = bpf_get_smp_processor_id();
+	u64 now = scx_bpf_now();
+	struct task_struct *p;
+	u32 i = 0;
+
+	if (scx_bpf_dsq_nr_queued(idle_dsq(dsq)) <= 0)
 		return false;
-	taskc = task_ctx(first);
-	if (patience_ns) {
-		s32 cpu = bpf_get_smp_processor_id();
-		u64 waited = taskc ? wait_of(taskc, scx_bpf_now()) : 0;
+	bpf_for_each (scx_dsq, p, idle_dsq(dsq), 0) {
+		struct task_ctx *taskc = task_ctx(p);
+		u64 waited = taskc ? wait_of(taskc, now) : 0;
 
-		if (waited < patience_ns || !may_run_here(first, cpu) ||
-		    !scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0))
-			return false;
-		if (taskc)
+		if (taskc && waited >= patience_ns && may_run_here(p, cpu)) {
+			if (!move_here(BPF_FOR_EACH_ITER, p, slice_of(taskc->vm)))
+				break;
 			taskc->out_of_turn = taskc->overdue = true;
-		found_overdue(waited);
-		count(OVB_COUNT_IDLE_OVERDUE);
-		return true;
+			found_overdue(waited);
+			count(OVB_COUNT_IDLE_OVERDUE);
+			return true;
+		}
+		if (++i >= IDLE_SCAN)
+			break;
 	}
-	return scx_bpf_dsq_move_to_local(idle_dsq(dsq), 0);
+	return false;
 }
 
 /* How much longer than it may a queued task has waited that may run on a CPU; 0: nothing. Whoever
@@ -129,9 +141,9 @@ static bool run_overdue_of(u32 nth, s32 cpu, u32 llc, const struct cpu_ctx *cpuc
 	if (nth == OVERDUE_LLC)
 		return run_overdue(llc_dsq(llc), scan, flags, now);
 	if (nth == OVERDUE_IDLE_CPU)
-		return run_sched_idle(cpu_dsq(cpu), URGENT);
+		return run_overdue_sched_idle(cpu_dsq(cpu), URGENT);
 	if (nth == OVERDUE_IDLE_LLC)
-		return run_sched_idle(llc_dsq(llc), URGENT);
+		return run_overdue_sched_idle(llc_dsq(llc), URGENT);
 	return cpuc->pools >> nth & 1 && run_overdue(pool_dsq(nth, llc), scan, flags, now);
 }
 
@@ -174,8 +186,8 @@ static bool look_for_overdue(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 		if (run_overdue_of(cpuc->overdue, cpu, llc, cpuc, scan, now))
 			return true;
 	}
-	return run_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
-	       run_sched_idle(llc_dsq(llc), idle_patience_ns);
+	return run_overdue_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
+	       run_overdue_sched_idle(llc_dsq(llc), idle_patience_ns);
 }
 
 #endif

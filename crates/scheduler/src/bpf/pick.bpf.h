@@ -35,8 +35,9 @@ static u64 key_now(struct task_struct *prev, struct task_ctx *prevc, s32 cpu)
 /*
  * In this order: who has waited for too long; the VM whose vCPU has just left waiting for a
  * sibling; unless the task that runs goes before the first of this CPU's queues: one of another
- * LLC who is owed much more, then that first, or another vCPU of its VM; any of another LLC if
- * this CPU had nothing else; SCHED_IDLE tasks; and the task that runs.
+ * LLC who is owed much more, then another vCPU of that first one's VM, or the first itself; any of
+ * another LLC if this CPU had nothing else; the task that runs, even if it has yielded, unless it
+ * is SCHED_IDLE; and SCHED_IDLE tasks.
  */
 void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -89,7 +90,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		prevc = NULL;
 	/* Even a vCPU that spins goes before SCHED_IDLE. */
 	if ((!prevc || prevc->sched_idle) &&
-	    (run_sched_idle(cpu_dsq(cpu), 0) || run_sched_idle(llc_dsq(llc), 0)))
+	    (run_sched_idle(cpu_dsq(cpu)) || run_sched_idle(llc_dsq(llc))))
 		return;
 	if (prevc)
 		keep_running(prev, prevc, cpuc, cpu);

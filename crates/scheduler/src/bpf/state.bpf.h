@@ -198,12 +198,12 @@ struct cpu_ctx {
 	/* When the slice ends that the queues have given to the task that runs here, or to the one
 	 * that it came after. */
 	u64 until;
-	/* When this CPU last looked for whoever has waited for too long, and in which of its queues
-	 * it last found one; how often it has looked, and how many looks are urgent. */
-	u64 looked_at;
 	/* How often groups' weights had been raised when this CPU last looked after its queues. */
 	u32 raised;
+	/* When this CPU last looked for whoever has waited for too long, and in which of its queues
+	 * it last found one; how often it has looked, and how many looks are urgent. */
 	u32 overdue;
+	u64 looked_at;
 	u32 looks;
 	u32 urgent;
 	/* When it last looked at another LLC's queue for who is owed more, and at which; see

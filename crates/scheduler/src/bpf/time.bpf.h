@@ -93,9 +93,9 @@ __noinline int settle(s32 cpu)
 	return ns ? book(cpuc->debtor, ns) : 0;
 }
 
-/* Somebody of a tenant begins a slice on a CPU, and others wait. CPUs that pick at about the same
- * time would all pick the same tenant, so the slice is booked at once, and the next CPU picks
- * another.
+/* Somebody of a tenant begins a slice on a CPU, and has waited, or goes on while others do. CPUs
+ * that pick at about the same time would all pick the same tenant, so the slice is booked at once,
+ * and the next CPU picks another.
  */
 __noinline int grant(u32 tenant, s32 cpu)
 {

@@ -43,6 +43,24 @@ pub(super) fn vm_moves() -> Option<String> {
         .then(|| format!("a VM that moved to a group of weight 300 has {had:.2} CPUs of 1.5"))
 }
 
+/// Nothing is known of the group of a vCPU that was real-time when the scheduler was loaded.
+pub(super) fn a_real_time_vcpu() -> Option<String> {
+    let mut world = World::new(host(4, 1)).unwrap();
+    let above = world.group(0, 100);
+    let [one, other] = [world.group(above, 100), world.group(above, 100)];
+    let beside = Some(world.group(0, 100));
+    let vm = VmSpec { group: Some(one), real_time: 1, ..VmSpec::new("vm", 4, Pattern::Ipi) };
+    world.vm(VmSpec { halt_ns: 50_000, ..vm });
+    hogs(&mut world, 4, "other", None, Some(other));
+    hogs(&mut world, 4, "beside", None, beside);
+    let report = measured(&mut world, SECOND, 4 * SECOND);
+    // The real-time vCPU spins, and leaves three CPUs to the two groups of the root.
+    let (had, _) = of(&report, "beside");
+    println!("beside a VM with a real-time vCPU a group has {had:.2} CPUs of 1.5");
+    ((had - 1.5).abs() > 0.08)
+        .then(|| format!("beside a VM with a real-time vCPU a group has {had:.2} CPUs of 1.5"))
+}
+
 pub(super) fn a_vms_group_goes() -> Option<String> {
     let mut world = World::new(host(2, 1)).unwrap();
     let old = moving_vm(&mut world);

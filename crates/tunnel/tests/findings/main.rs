@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 61] = [
+const FINDINGS: [Finding; 63] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -74,6 +74,8 @@ const FINDINGS: [Finding; 61] = [
     ("beside a light VM with CPUs of its own", false, shares::beside_a_light_vm),
     ("woken synchronously beside an idle CPU", false, waits::woken_synchronously),
     ("bound to CPUs that are not preferred", false, waits::bound_outside),
+    ("a VM with a real-time vCPU", false, groups::a_real_time_vcpu),
+    ("SCHED_IDLE bound to CPUs that are not preferred", false, waits::idle_tasks_bound_outside),
     ("who loses its CPU to a real-time task", false, waits::taken_by_real_time),
 ];
 

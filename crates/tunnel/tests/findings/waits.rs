@@ -313,6 +313,26 @@ pub(super) fn taken_by_real_time() -> Option<String> {
     (wait > 500_000).then(|| format!("whose CPU is taken waits for {wait} ns beside a hog"))
 }
 
+/// SCHED_IDLE tasks that may use only CPUs which are not preferred wait in the LLC's queue for such tasks.
+pub(super) fn idle_tasks_bound_outside() -> Option<String> {
+    let mut machine = host(4, 1);
+    machine.set.push(("may_prefer".into(), 1));
+    let mut world = World::new(machine).unwrap();
+    hogs(&mut world, 2, "hog", None, None);
+    for i in 0..3 {
+        let idle = TaskSpec::new(&format!("idle{i}"), Kind::Hog);
+        world.task(TaskSpec { policy: 5, cpus: Some(vec![2, 3]), ..idle });
+    }
+    world.at(100 * MS, Change::Prefer(vec![0, 1]));
+    let report = measured(&mut world, 200 * MS, 25 * SECOND);
+    let waits: Vec<u64> = (0..3).map(|i| task(&report, &format!("idle{i}")).longest_wait / MS).collect();
+    println!("SCHED_IDLE tasks bound to CPUs that are not preferred: {waits:?} ms");
+    waits
+        .iter()
+        .any(|wait| *wait > 2000)
+        .then(|| format!("SCHED_IDLE tasks bound there wait for {waits:?} ms"))
+}
+
 /// Who wakes a task by a socket or a pipe keeps its CPU while others idle. Linux 7 offers the waker's.
 pub(super) fn woken_synchronously() -> Option<String> {
     let machine = Host { sync: true, version: 7 << 16 | 3 << 8, ..host(2, 1) };

@@ -339,8 +339,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "SCHED_IDLE has no patience",
         "overdue.bpf.h",
-        "\t\tif (waited < patience_ns ||",
-        "\t\tif (true ||",
+        "\t\tif (taskc && waited >= patience_ns &&",
+        "\t\tif (!taskc && waited >= patience_ns &&",
     ),
     mutant("an iterator that is not destroyed", "choose.bpf.h", "\t\tbpf_iter_scx_dsq_destroy(&it);\n", ""),
     mutant(
@@ -424,8 +424,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "a rescue that ends at once",
         file: "overdue.bpf.h",
-        find: "\t\tif (taskc)\n\t\t\ttaskc->out_of_turn = taskc->overdue = true;\n",
-        put: "",
+        find: "\t\t\ttaskc->out_of_turn = taskc->overdue = true;\n\t\t\tfound_overdue(waited);\n\t\t\tcount(OVB_COUNT_IDLE_OVERDUE);",
+        put: "\t\t\tfound_overdue(waited);\n\t\t\tcount(OVB_COUNT_IDLE_OVERDUE);",
         missed: Some("a finding shows it"),
     },
     Mutant {
