@@ -94,7 +94,7 @@ trait Workload {
 ///
 /// # Errors
 /// KVM, a cgroup or a scheduler knob does not work here; the message says which. A guest, or a load in it, that fails spoils
-/// its run only: the run carries the error.
+/// its run only: the run carries the error. A Linux guest that is gone ends the rest, as it is booted once.
 pub fn run(
     scenario: &Scenario,
     seed: u64,

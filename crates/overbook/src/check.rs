@@ -63,21 +63,24 @@ impl Check {
     }
 }
 
+/// Why no scheduler had better be loaded, by the lines of the first section.
+fn verdict(lines: &[Line], strict: bool) -> Result<()> {
+    let many = |state| lines.iter().filter(|line| line.state == state).count();
+    match (many(State::No), many(State::Fault)) {
+        (0, 0) => Ok(()),
+        (0, _) if !strict => Ok(()),
+        (0, _) => bail!("this kernel has known faults: see the lines `kernel fault`"),
+        (failed, _) => bail!("{}", lacking(failed)),
+    }
+}
+
 fn print_all(strict: bool) -> Result<()> {
     let general = general();
-    let many = |state| general.iter().filter(|line| line.state == state).count();
-    let (failed, faults) = (many(State::No), many(State::Fault));
     print("this machine", &general)?;
     print("as a KVM host (`overbook host`, `top`, `report`)", &host())?;
     print("as a guest (`overbook guest`)", &guest())?;
     print("for measurements (`overbook lab`, `bench`)", &lab())?;
-    if failed > 0 {
-        bail!("{}", lacking(failed));
-    }
-    if strict && faults > 0 {
-        bail!("this kernel has known faults: see the lines `kernel fault`");
-    }
-    Ok(())
+    verdict(&general, strict)
 }
 
 /// How many needs are not met, and where to look.
@@ -287,6 +290,16 @@ fn lab() -> Vec<Line> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn faults_of_the_kernel_count_where_that_is_asked_for() {
+        let of = |release: &str, strict| verdict(&conditions::known_faults(release, true), strict);
+        assert!(of("6.18.15+deb13-amd64", false).is_ok());
+        assert!(of("6.18.15+deb13-amd64", true).unwrap_err().to_string().contains("known faults"));
+        assert!(of("7.2.13", true).is_ok(), "CPUs that go offline are a note");
+        let missing = [line("sched_ext", State::No, "")];
+        assert!(verdict(&missing, true).unwrap_err().to_string().starts_with("1 thing"));
+    }
 
     #[test]
     fn one_thing_is_missing_and_two_are() {

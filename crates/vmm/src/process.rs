@@ -10,7 +10,7 @@ use crate::memory::GuestMemory;
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use serde::{Deserialize, Serialize};
 use std::ffi::CString;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, ErrorKind, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -130,6 +130,11 @@ impl VmProcess {
             let ready = unsafe {
                 libc::ppoll(polled.as_mut_ptr(), polled.len() as libc::nfds_t, &limit, std::ptr::null())
             };
+            let why = std::io::Error::last_os_error();
+            ensure!(
+                ready >= 0 || why.kind() == ErrorKind::Interrupted,
+                "cannot wait for VM processes: {why}"
+            );
             if ready == 0 {
                 return Ok(None);
             }

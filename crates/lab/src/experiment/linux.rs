@@ -11,9 +11,9 @@ use crate::machine::switches::Counts;
 use crate::machine::task::{self, TaskCounts, now_ns};
 use crate::protocol::{Event, GuestCount, GuestOrder};
 use crate::scenario::{Cgroups, LinuxSpec, Scenario, Variant};
-use anyhow::{Error, Result};
+use anyhow::Result;
 use overbook_report::schema::{KvmCounters, Run, VcpuResult, VmBound, VmResult};
-use qemu::LinuxVm;
+use qemu::{Answered, LinuxVm};
 use std::ops::Range;
 use std::thread::sleep;
 
@@ -91,10 +91,15 @@ impl<'a> Fleet<'a> {
 
     /// These guests work, and a window is measured.
     fn measure(&mut self, who: Range<usize>) -> Result<Run> {
-        order(&mut self.vms[who.clone()], &GuestOrder::Work)?.map_err(Error::msg)?;
-        let window = self.window();
+        let window = match order(&mut self.vms[who.clone()], &GuestOrder::Work)? {
+            Ok(_) => self.window()?,
+            Err(why) => Err(why),
+        };
         let rested = order(&mut self.vms[who.clone()], &GuestOrder::Rest)?;
-        let (before, after) = window?;
+        let (before, after) = match window {
+            Ok(samples) => samples,
+            Err(why) => return Ok(Run { error: Some(why), ..Run::default() }),
+        };
         let mut run = self.difference(&before, &after);
         // A load that failed has stopped: what it did until then is no rate.
         run.error = rested.err().or_else(|| idle(&run.vms[who]));
@@ -102,19 +107,21 @@ impl<'a> Fleet<'a> {
     }
 
     /// What all have done when they have settled, and a window later.
-    fn window(&mut self) -> Result<(Sample, Sample)> {
+    fn window(&mut self) -> Result<Answered<(Sample, Sample)>> {
         let _on_time = task::RealTime::begin();
         sleep(self.scenario.settle_time());
         let before = self.sample()?;
         sleep(self.scenario.window());
-        Ok((before, self.sample()?))
+        let after = self.sample()?;
+        Ok(before.and_then(|before| Ok((before, after?))))
     }
 
-    fn sample(&mut self) -> Result<Sample> {
-        let counts = order(&mut self.vms, &GuestOrder::Count)?.map_err(Error::msg)?;
+    fn sample(&mut self) -> Result<Answered<Sample>> {
+        let counts = order(&mut self.vms, &GuestOrder::Count)?;
         let of = |vm: &LinuxVm| vm.tids.iter().map(|tid| task::counts(vm.pid(), *tid)).collect();
         let tasks = self.vms.iter().map(of).collect::<Result<_>>()?;
-        Ok(Sample { at: now_ns(), counts, tasks, context_switches: task::context_switches() })
+        let (at, context_switches) = (now_ns(), task::context_switches());
+        Ok(counts.map(|counts| Sample { at, counts, tasks, context_switches }))
     }
 
     fn difference(&self, before: &Sample, after: &Sample) -> Run {
@@ -222,7 +229,7 @@ impl Workload for Fleet<'_> {
 ///
 /// # Errors
 /// A guest is gone.
-fn order(vms: &mut [LinuxVm], order: &GuestOrder) -> Result<std::result::Result<Vec<GuestCount>, String>> {
+fn order(vms: &mut [LinuxVm], order: &GuestOrder) -> Result<Answered<Vec<GuestCount>>> {
     for vm in vms.iter_mut() {
         vm.tell(order)?;
     }

@@ -212,7 +212,7 @@ fn measure(
     host: &Host,
 ) -> Result<Run> {
     let _on_time = task::RealTime::begin();
-    wait_until_online(guests, memories)?;
+    wait_until_online(guests, memories, vms)?;
     wait(scenario.settle_time(), vms)?;
     let sleeper = wakeups::Sleeper::start();
     let before = Sample::take(memories, vms, host.probe.as_ref())?;
@@ -235,7 +235,7 @@ fn wait(length: Duration, vms: &[VmProcess]) -> Result<()> {
 }
 
 /// Guests start by waiting, with PAUSE, until all their vCPUs are up; none of that belongs to a measurement.
-fn wait_until_online(guests: &[Guest], memories: &[GuestMemory]) -> Result<()> {
+fn wait_until_online(guests: &[Guest], memories: &[GuestMemory], vms: &[VmProcess]) -> Result<()> {
     const PATIENCE_NS: u64 = 60_000_000_000;
     let start = now_ns();
     for (guest, memory) in guests.iter().zip(memories) {
@@ -243,7 +243,7 @@ fn wait_until_online(guests: &[Guest], memories: &[GuestMemory]) -> Result<()> {
             if now_ns() - start > PATIENCE_NS {
                 bail!("{}: not all vCPUs came up within a minute", guest.name);
             }
-            sleep(Duration::from_millis(1));
+            wait(Duration::from_millis(1), vms)?;
         }
     }
     Ok(())

@@ -41,7 +41,7 @@ pub fn run(
     loop {
         let why = match machine.listen(PATIENCE, interrupted)? {
             Said::Event(Event::Done) => return Ok(()),
-            Said::Event(Event::Log(text)) => {
+            Said::Event(Event::Log(text) | Event::Warning(text)) => {
                 say(&text);
                 continue;
             }

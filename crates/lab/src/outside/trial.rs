@@ -18,10 +18,10 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Of the remembered verdict; raised when its words change.
-const FORMAT: u32 = 4;
+const FORMAT: u32 = 5;
 
 /// Finds the best acceleration that runs `kernel` with a KVM guest inside, and why a better one does not.
-/// The verdict is remembered in `memory` for this boot of this machine.
+/// The verdict is remembered in `memory` for this boot of this machine, unless the trial hung or was killed.
 ///
 /// # Errors
 /// The trial cannot even be prepared (QEMU missing, disk full), or the user interrupted it.

@@ -113,11 +113,17 @@ impl ObserveArgs {
                 }
                 false => show(text),
             });
-        // What was seen until a machine failed was seen.
-        if outcome.is_ok() || !recording.is_empty() {
-            write_atomically(&self.output, &recording)?;
+        if let Err(why) = outcome {
+            // What was seen until then was seen; an earlier recording stays.
+            let partial = PathBuf::from(format!("{}.partial", self.output.display()));
+            let kept = !recording.is_empty() && write_atomically(&partial, &recording).is_ok();
+            return Err(if kept {
+                why.context(format!("what was seen is in {}", partial.display()))
+            } else {
+                why
+            });
         }
-        outcome?;
+        write_atomically(&self.output, &recording)?;
         if self.what == What::Twice {
             writeln!(Stdout, "{}", twice(&read_recording(&self.output)?)?)?;
         }

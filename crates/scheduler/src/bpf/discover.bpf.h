@@ -135,9 +135,7 @@ __noinline int discover(u32 pid)
 		return 0;
 	taskc = task_ctx(p);
 	vcpu = vcpu_of(p);
-	/* Nothing is known of a thread that has been of a higher class all the time, not even its
-	 * group. */
-	if (!taskc || !taskc->weight || !vcpu || taskc->vm || (full_at && now - full_at < FULL_NS))
+	if (!taskc || !vcpu || taskc->vm || (full_at && now - full_at < FULL_NS))
 		goto out;
 	/* A tick, or a sibling's spin, may come in between. */
 	if (__sync_val_compare_and_swap(&taskc->discovered, 0, 1))
@@ -177,10 +175,11 @@ out:
 	return 0;
 }
 
-/* The VM of a thread, NULL if it is no vCPU. */
+/* The VM of a thread, NULL if it is no vCPU. Nothing is known of one that has been of a higher
+ * class all the time, not even its group: it is left out. */
 static struct vm_ctx *enlist(struct task_struct *p, const struct task_ctx *taskc)
 {
-	if (!taskc->vm && vcpu_of(p))
+	if (!taskc->vm && taskc->weight && vcpu_of(p))
 		discover(p->pid);
 	return vm_ctx(taskc->vm);
 }

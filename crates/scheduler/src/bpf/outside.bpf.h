@@ -62,10 +62,11 @@ static bool look_for_overdue_outside(s32 cpu, struct cpu_ctx *cpuc)
 	cpuc->looks++;
 	if (cpuc->urgent)
 		cpuc->urgent--;
+	/* By turns with SCHED_IDLE ones, as of very many one has always waited for too long. */
+	if (cpuc->looks & 2 && evacuate(cpu, llc_of(cpu), true))
+		return true;
 	return run_overdue(cpu_dsq(cpu), LONG_SCAN, cpuc->looks & 1 ? SCX_DSQ_ITER_REV : 0, now) ||
-	       evacuate(cpu, llc_of(cpu), false) ||
-	       run_overdue_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
-	       run_overdue_sched_idle(llc_dsq(llc_of(cpu)), idle_patience_ns);
+	       evacuate(cpu, llc_of(cpu), false);
 }
 
 /* A CPU that is not preferred runs what can run nowhere else. */
@@ -74,8 +75,9 @@ static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prev
 {
 	if (prevc && is_throttled(prevc->node))
 		prevc = NULL;
-	if (look_for_overdue_outside(cpu, cpuc) || scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) ||
-	    evacuate(cpu, llc_of(cpu), false))
+	if (look_for_overdue_outside(cpu, cpuc) ||
+	    run_overdue_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
+	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || evacuate(cpu, llc_of(cpu), false))
 		return;
 	if (prevc && !is_bound(prev, cpu)) {
 		/* Nothing else here: it is queued, and so goes to others. */

@@ -59,6 +59,9 @@ fn command_line(weight: u32) -> String {
     }
 }
 
+/// What guests answered, or why one could not do what it was told.
+pub type Answered<T> = std::result::Result<T, String>;
+
 /// A running guest. Dropping it kills it.
 pub struct LinuxVm {
     /// Name in tables.
@@ -169,7 +172,7 @@ impl LinuxVm {
     ///
     /// # Errors
     /// It has stopped, or is silent for too long.
-    pub fn answer(&mut self) -> Result<std::result::Result<GuestCount, String>> {
+    pub fn answer(&mut self) -> Result<Answered<GuestCount>> {
         loop {
             let mut line = String::new();
             match self.port.read_line(&mut line) {
