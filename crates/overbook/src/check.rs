@@ -59,7 +59,12 @@ impl Check {
     /// # Errors
     /// Something that `overbook host` needs is missing; or, strictly, the kernel has a fault.
     pub fn run(&self) -> Result<()> {
-        print_all(self.strict)
+        let general = general();
+        print("this machine", &general)?;
+        print("as a KVM host (`overbook host`, `top`, `report`)", &host())?;
+        print("as a guest (`overbook guest`)", &guest())?;
+        print("for measurements (`overbook lab`, `bench`)", &lab())?;
+        verdict(&general, self.strict)
     }
 }
 
@@ -72,15 +77,6 @@ fn verdict(lines: &[Line], strict: bool) -> Result<()> {
         (0, _) => bail!("this kernel has known faults: see the lines `kernel fault`"),
         (failed, _) => bail!("{}", lacking(failed)),
     }
-}
-
-fn print_all(strict: bool) -> Result<()> {
-    let general = general();
-    print("this machine", &general)?;
-    print("as a KVM host (`overbook host`, `top`, `report`)", &host())?;
-    print("as a guest (`overbook guest`)", &guest())?;
-    print("for measurements (`overbook lab`, `bench`)", &lab())?;
-    verdict(&general, strict)
 }
 
 /// How many needs are not met, and where to look.

@@ -68,8 +68,9 @@ const FURTHEST: f64 = 0.01;
 /// Micro-guests work by the µs, and each boot measures anew how many instructions that is: figures of two boots differ by what
 /// these differ, 0.1 to 0.2 %. An emulated machine that counts instructions has CPUs that are equally fast in all boots, so the
 /// second's µs can be made the first's. 1 for all others, and where clocks lie further apart: those are other machines. What
-/// a guest does besides computing, such as exits, does not follow the clock; there figures are off by as much. *Example:* 1,235.2 chunks per second by a clock of 124.34 MIPS are as
-/// many instructions as 1,233.6 by one of 124.50.
+/// a guest does besides computing, such as exits, does not follow the clock; there figures are off by as much.
+///
+/// *Example:* 1,235.2 chunks per second by a clock of 124.34 MIPS are as many instructions as 1,233.6 by one of 124.50.
 fn clocks(a: &Report, b: &Report) -> f64 {
     let counts = |report: &Report| {
         let mut vms = report.runs.iter().flat_map(|run| &run.vms);

@@ -46,6 +46,8 @@ enum Event {
 /// A running VM process. Dropping it kills the VM.
 pub struct VmProcess {
     child: Child,
+    /// Readable once it has ended.
+    pidfd: OwnedFd,
     stdin: Option<ChildStdin>,
     events: Receiver<Event>,
     /// Thread ids of the vCPUs.
@@ -78,7 +80,8 @@ impl VmProcess {
             }
         });
         writeln!(stdin, "{}", serde_json::to_string(config)?).context("the VM process went away")?;
-        let mut vm = VmProcess { child, stdin: Some(stdin), events, tids: Vec::new(), tsc_khz: 0 };
+        let pidfd = pidfd_of(&child)?;
+        let mut vm = VmProcess { child, pidfd, stdin: Some(stdin), events, tids: Vec::new(), tsc_khz: 0 };
         match vm.events.recv_timeout(Duration::from_secs(120)) {
             Ok(Event::Ready { tids, tsc_khz }) => (vm.tids, vm.tsc_khz) = (tids, tsc_khz),
             Ok(Event::Failed { why }) => bail!("{}: {why}", config.name),
@@ -105,19 +108,11 @@ impl VmProcess {
     /// Waits until one of these processes has ended, at most for so long: which one it is.
     ///
     /// # Errors
-    /// The kernel lets nobody wait for a process (before 5.3).
+    /// The kernel has no memory for that.
     pub fn first_end(vms: &[VmProcess], length: Duration) -> Result<Option<usize>> {
-        let pidfd = |vm: &VmProcess| -> Result<OwnedFd> {
-            // SAFETY: a plain system call; the process is a child that nobody has waited for.
-            let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, vm.pid(), 0) };
-            ensure!(fd >= 0, "cannot wait for a VM process: {}", std::io::Error::last_os_error());
-            // SAFETY: the kernel has just made it, and nobody else has it.
-            Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
-        };
-        let files = vms.iter().map(pidfd).collect::<Result<Vec<_>>>()?;
-        let mut polled: Vec<libc::pollfd> = files
+        let mut polled: Vec<libc::pollfd> = vms
             .iter()
-            .map(|file| libc::pollfd { fd: file.as_raw_fd(), events: libc::POLLIN, revents: 0 })
+            .map(|vm| libc::pollfd { fd: vm.pidfd.as_raw_fd(), events: libc::POLLIN, revents: 0 })
             .collect();
         let end = Instant::now() + length;
         loop {
@@ -172,6 +167,15 @@ impl Drop for VmProcess {
         self.end();
         let _ = self.child.wait();
     }
+}
+
+/// A file that stands for a child that nobody has waited for (Linux 5.3 and later).
+fn pidfd_of(child: &Child) -> Result<OwnedFd> {
+    // SAFETY: a plain system call.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, child.id(), 0) };
+    ensure!(fd >= 0, "cannot wait for a VM process: {}", std::io::Error::last_os_error());
+    // SAFETY: the kernel has just made it, and nobody else has it.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as RawFd) })
 }
 
 /// The body of a VM process: reads its orders from stdin, and ends with it.
@@ -259,8 +263,8 @@ mod tests {
     /// A process in a VM's place.
     fn idle() -> VmProcess {
         let mut child = Command::new("sleep").arg("600").stdin(Stdio::piped()).spawn().expect("sleep");
-        let stdin = child.stdin.take();
-        VmProcess { child, stdin, events: channel().1, tids: Vec::new(), tsc_khz: 0 }
+        let (stdin, pidfd) = (child.stdin.take(), pidfd_of(&child).unwrap());
+        VmProcess { child, pidfd, stdin, events: channel().1, tids: Vec::new(), tsc_khz: 0 }
     }
 
     #[test]

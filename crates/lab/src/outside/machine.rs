@@ -2,13 +2,13 @@
 //! A machine that has a job: its initramfs, its boot, and what it says.
 
 use super::initramfs;
-use super::qemu::{self, Accel, Boot, Next, Running, ended};
+use super::qemu::{self, Accel, Boot, Next, Running};
 use crate::protocol::{Event, Job, Task};
 use crate::scenario::Host;
 use anyhow::Result;
 use overbook_kernels::{Emulator, Kernel};
 use std::os::unix::process::ExitStatusExt;
-use std::path::Path;
+use std::process::ExitStatus;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 use tempfile::TempDir;
@@ -71,20 +71,25 @@ impl Machine {
         say: &mut dyn FnMut(&str),
     ) -> Result<Machine> {
         let Engine { kernel, emulator, accel } = engine;
+        let Body { host, guest_weight, arguments } = body;
         let dir = qemu::folder()?;
         qemu::check_disk(dir.path(), DISK_MB)?;
         let job = Job { task, accel: accel.name().into(), emulator: emulator.version.clone(), seed, strict };
         let initramfs = dir.path().join("initramfs");
         initramfs::write(&initramfs, kernel, emulator, &job, say)?;
         say(&format!("booting {}", kernel.release));
-        let running = Self::start(engine, seed, body, &initramfs, dir.path())?;
-        Ok(Machine { running, _dir: dir })
-    }
-
-    fn start(engine: Engine, seed: u64, body: Body, initramfs: &Path, dir: &Path) -> Result<Running> {
-        let Engine { kernel, emulator, accel } = engine;
-        let Body { host, guest_weight, arguments } = body;
-        Boot { emulator, kernel, initramfs, dir, host, guest_weight, arguments, accel, seed }.start()
+        let boot = Boot {
+            emulator,
+            kernel,
+            initramfs: &initramfs,
+            dir: dir.path(),
+            host,
+            guest_weight,
+            arguments,
+            accel,
+            seed,
+        };
+        Ok(Machine { running: boot.start()?, _dir: dir })
     }
 
     /// Waits for what it says next: see [`Running::next_line`].
@@ -103,10 +108,7 @@ impl Machine {
                     Said::Ended { why, alike: false }
                 }
             },
-            Next::Stopped(status) => {
-                let killed = status.signal() == Some(libc::SIGKILL);
-                Said::Ended { why: format!("the machine stopped ({})", ended(status)), alike: !killed }
-            }
+            Next::Stopped(status) => stopped(status),
             Next::Silent { computed, elapsed } => {
                 let (computed, elapsed) = (computed.as_secs(), elapsed.as_secs());
                 let why = format!(
@@ -122,4 +124,16 @@ impl Machine {
     pub fn last_words(&self, lines: usize) -> Vec<String> {
         self.running.last_words(lines)
     }
+}
+
+/// A machine has stopped, by how its QEMU ended.
+fn stopped(status: ExitStatus) -> Said {
+    let killed = status.signal() == Some(libc::SIGKILL);
+    let how = match status.signal() {
+        Some(_) if killed => "its QEMU was killed: is the memory full?".into(),
+        Some(_) => format!("its QEMU ended with {status}"),
+        None if status.success() => "a kernel panic?".into(),
+        None => format!("its QEMU failed: {status}"),
+    };
+    Said::Ended { why: format!("the machine stopped ({how})"), alike: !killed }
 }

@@ -8,7 +8,6 @@ use overbook_kernels::{Emulator, Kernel};
 use procfs::Current;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -209,16 +208,6 @@ pub enum Next {
     },
     /// The user asked to stop.
     Interrupted,
-}
-
-/// Why a machine has stopped, by how its QEMU ended.
-pub fn ended(status: ExitStatus) -> String {
-    match status.signal() {
-        Some(libc::SIGKILL) => "its QEMU was killed: is the memory full?".into(),
-        Some(_) => format!("its QEMU ended with {status}"),
-        None if status.success() => "a kernel panic?".into(),
-        None => format!("its QEMU failed: {status}"),
-    }
 }
 
 /// See [`Running::next_line`].

@@ -6,7 +6,6 @@ use crate::outside::qemu::Accel;
 use crate::protocol::{Event, Task};
 use crate::scenario::{Cgroups, Placement, Scenario, Source};
 use anyhow::{Result, bail};
-use overbook_kernels::{Emulator, Kernel};
 use overbook_report::schema::{Failure, Report, SCHEMA, ScenarioInfo};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,12 +28,8 @@ pub struct Order<'a> {
     pub seed: Option<u64>,
     /// Replaces the file's repetitions.
     pub repetitions: Option<u32>,
-    /// The kernel to boot.
-    pub kernel: &'a Kernel,
-    /// The emulator to boot it in.
-    pub emulator: &'a Emulator,
-    /// How to execute.
-    pub accel: Accel,
+    /// What boots it.
+    pub engine: Engine<'a>,
     /// Measure even if the instrument is out of its limits; the report says so all the same.
     pub lenient: bool,
     /// Build id of this program, for the report.
@@ -62,13 +57,13 @@ pub fn scenario(order: &Order) -> Result<(Scenario, String)> {
 /// repetition was measured. No machine stays behind in any case, and no temporary file unless this program is killed.
 pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64, &str)) -> Result<Report> {
     let (scenario, text) = scenario(order)?;
-    let emulator = order.emulator;
+    let Engine { emulator, accel, .. } = order.engine;
     if scenario.linux.is_some() && !emulator.patched {
         bail!(
             "Linux guests hang or die in {emulator}: build the lab's own with `overbook lab emulator --build`"
         );
     }
-    if scenario.guest_weight() > 1 && order.accel != Accel::Icount {
+    if scenario.guest_weight() > 1 && accel != Accel::Icount {
         bail!("only --accel icount can stretch what Linux guests do: use it, or --set host.dilation=1");
     }
     let mut report = Report {
@@ -79,11 +74,10 @@ pub fn run(order: &Order, interrupted: &AtomicBool, progress: &mut dyn FnMut(f64
         ..Report::default()
     };
     progress(0.0, "packing the initramfs");
-    let engine = Engine { kernel: order.kernel, emulator, accel: order.accel };
     let task = Task::Scenario(Box::new(scenario.clone()));
     let body = Body { host: &scenario.host, guest_weight: scenario.guest_weight(), arguments: "" };
-    let mut machine =
-        Machine::boot(engine, (task, scenario.seed, !order.lenient), body, &mut |text| progress(0.0, text))?;
+    let job = (task, scenario.seed, !order.lenient);
+    let mut machine = Machine::boot(order.engine, job, body, &mut |text| progress(0.0, text))?;
     if let Err(why) = collect(&mut machine, &mut report, patience(&scenario), interrupted, progress)? {
         let asked_for = interrupted.load(Ordering::Relaxed);
         let console = if asked_for { Vec::new() } else { machine.last_words(LAST_WORDS) };

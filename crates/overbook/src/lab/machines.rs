@@ -17,8 +17,14 @@ pub fn kernels(fetch: &[String], update: bool) -> Result<()> {
     let mut failures = Vec::new();
     let find = if update { overbook_kernels::update } else { overbook_kernels::resolve };
     // What is wrong is said before minutes are spent.
-    let patched = fetch.iter().filter_map(|series| Patches::named(series)).collect::<Result<Vec<_>>>()?;
-    for series in fetch.iter().filter(|series| Patches::named(series).is_none()) {
+    let (mut patched, mut plain) = (Vec::new(), Vec::new());
+    for series in fetch {
+        match Patches::named(series) {
+            Some(patches) => patched.push(patches?),
+            None => plain.push(series),
+        }
+    }
+    for series in plain {
         let want = Want { series: Some(series.clone()), ..Want::default() };
         if let Err(e) = find(&want, &cache, &mut say) {
             failures.push(e);

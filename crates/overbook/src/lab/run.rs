@@ -9,8 +9,9 @@ use clap::Args;
 use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use overbook_cli::output::note;
 use overbook_cli::values::number;
-use overbook_kernels::{Cache, Emulator, Kernel};
+use overbook_kernels::{Cache, Emulator};
 use overbook_lab::experiment::NEXT_LINE;
+use overbook_lab::outside::machine::Engine;
 use overbook_lab::outside::qemu::{self, Accel};
 use overbook_lab::outside::run::{self, Order};
 use overbook_lab::scenario::{Setting, Source};
@@ -90,9 +91,9 @@ impl Run {
         let interrupted = interruption()?;
         let accel = choose(self.accel, &kernel, &emulator, &cache, &interrupted)?;
         note(format_args!("kernel {} ({}), {}, {emulator}", kernel.release, kernel.origin, accel.name()));
-        let jobs = self.jobs(accel, most_mb);
-        let (results, mut failed) =
-            self.run_all(results, &kernel, &emulator, (accel, jobs), &interrupted, verbose);
+        let (jobs, engine) =
+            (self.jobs(accel, most_mb), Engine { kernel: &kernel, emulator: &emulator, accel });
+        let (results, mut failed) = self.run_all(results, engine, jobs, &interrupted, verbose);
         let reports = results.all();
         // Who has closed the output has the files, and a failure still is one.
         let said = match reports.is_empty() {
@@ -134,9 +135,8 @@ impl Run {
     fn run_all(
         &self,
         results: Results,
-        kernel: &Kernel,
-        emulator: &Emulator,
-        (accel, jobs): (Accel, usize),
+        engine: Engine,
+        jobs: usize,
         interrupted: &AtomicBool,
         verbose: bool,
     ) -> (Results, Vec<String>) {
@@ -148,7 +148,7 @@ impl Run {
             for _ in 0..jobs.min(self.scenarios.len()) {
                 scope.spawn(|| {
                     while let Some((nth, file)) = take().filter(|_| !interrupted.load(Ordering::Relaxed)) {
-                        let outcome = self.run_one(file, kernel, emulator, accel, interrupted, &bars);
+                        let outcome = self.run_one(file, engine, interrupted, &bars);
                         let Ok(mut ended) = ended.lock() else { return };
                         let (results, printer, failed) = &mut *ended;
                         let text =
@@ -171,9 +171,7 @@ impl Run {
     fn run_one(
         &self,
         file: &Path,
-        kernel: &Kernel,
-        emulator: &Emulator,
-        accel: Accel,
+        engine: Engine,
         interrupted: &AtomicBool,
         bars: &MultiProgress,
     ) -> Result<Report> {
@@ -181,10 +179,8 @@ impl Run {
             source: self.source(file),
             seed: self.seed,
             repetitions: self.repetitions,
-            kernel,
-            emulator,
-            accel,
-            lenient: self.lenient || accel != Accel::Icount,
+            engine,
+            lenient: self.lenient || engine.accel != Accel::Icount,
             build: crate::BUILD,
         };
         let bar = bars.add(ProgressBar::new(1000));
