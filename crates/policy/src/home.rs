@@ -42,7 +42,7 @@ pub struct Resident {
 /// The homes of all VMs of a host, look by look.
 pub struct Homes {
     llcs: Vec<House>,
-    /// By process: place, what it had wanted at the last look, home.
+    /// By place, as a process may have several VMs: process, what it had wanted at the last look, home.
     known: BTreeMap<u32, (u32, u64, u32)>,
     /// When that was, ns.
     at: u64,
@@ -63,7 +63,7 @@ impl Homes {
             let llcs = if vm.llcs == 0 { u64::MAX } else { vm.llcs };
             let allowed = vm.limit.map_or(u32::MAX, |cpus| (cpus * f64::from(ONE)) as u32);
             let most = (vm.vcpus * ONE).min(allowed);
-            match self.known.get(&vm.pid).filter(|(place, ..)| *place == vm.place) {
+            match self.known.get(&vm.place).filter(|(pid, ..)| *pid == vm.pid) {
                 Some((_, before, home)) => {
                     let ns = vm.wanted_ns.saturating_sub(*before).min(u64::from(vm.vcpus) * elapsed);
                     let wants = u128::from(ns) * u128::from(ONE) / u128::from(elapsed);
@@ -77,11 +77,11 @@ impl Homes {
         let mut changed = Vec::new();
         let mut known = BTreeMap::new();
         for (vm, Housed { home, .. }) in vms.iter().zip(homes) {
-            let before = self.known.get(&vm.pid).filter(|(place, ..)| *place == vm.place);
+            let before = self.known.get(&vm.place).filter(|(pid, ..)| *pid == vm.pid);
             if before.is_none_or(|(_, _, before)| *before != home) {
                 changed.push((vm.place, home));
             }
-            known.insert(vm.pid, (vm.place, vm.wanted_ns, home));
+            known.insert(vm.place, (vm.pid, vm.wanted_ns, home));
         }
         self.known = known;
         changed

@@ -101,6 +101,21 @@ fn who_is_limited_wants_no_more_than_it_may_have() {
     assert_eq!(homes.look(1_000_000_000, &[busy(0, None), busy(1, Some(0.5)), busy(2, None)]), []);
 }
 
+/// A process may have several VMs.
+#[test]
+fn two_vms_of_a_process_are_two() {
+    let mut homes = Homes::new(&[4, 4]);
+    let vm = |place: u32, seconds: u64| Resident {
+        place,
+        pid: 100,
+        vcpus: 4,
+        wanted_ns: seconds * 1_000_000_000,
+        ..Resident::default()
+    };
+    assert_eq!(homes.look(0, &[vm(0, 4), vm(1, 4)]), [(0, 1), (1, 2)]);
+    assert_eq!(homes.look(1_000_000_000, &[vm(0, 5), vm(1, 5)]), []);
+}
+
 /// All LLCs, mostly; some, one or none.
 fn may_run() -> impl Strategy<Value = u64> {
     prop_oneof![Just(u64::MAX), 0u64..1024, (0u32..10).prop_map(|llc| 1 << llc)]
