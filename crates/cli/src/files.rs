@@ -1,16 +1,50 @@
 // SPDX-License-Identifier: GPL-2.0-only
-//! Files that others read.
+//! Files and folders of /run that others read.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-/// Replaces a file as a whole, and makes its folder if need be.
+/// Replaces a file as a whole, for all to read, and makes its folder if need be.
 ///
 /// # Errors
 /// The folder cannot be written.
 pub fn replace(file: &Path, content: &[u8]) -> std::io::Result<()> {
-    let fresh = file.with_extension("new");
-    fs::create_dir_all(file.parent().unwrap_or(Path::new("/")))?;
+    make_dir(file.parent().unwrap_or(Path::new("/")))?;
+    let mut fresh = file.as_os_str().to_owned();
+    fresh.push(".new");
     fs::write(&fresh, content)?;
+    fs::set_permissions(&fresh, Permissions::from_mode(0o644))?;
     fs::rename(&fresh, file)
+}
+
+/// Makes a folder that all may look into, QEMU's user among them, whatever umask this program was started with. One that is
+/// there stays as it is.
+///
+/// # Errors
+/// The system's reason.
+pub fn make_dir(dir: &Path) -> std::io::Result<()> {
+    if !dir.exists() {
+        fs::create_dir_all(dir)?;
+        fs::set_permissions(dir, Permissions::from_mode(0o755))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_for_all_to_read_and_replaced_whole() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("below/undo.json");
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        replace(&file, b"one").unwrap();
+        assert_eq!((mode(file.parent().unwrap()), mode(&file)), (0o755, 0o644));
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
+        replace(&file, b"two").unwrap();
+        assert_eq!((mode(&file), fs::read(&file).unwrap().as_slice()), (0o644, b"two".as_slice()));
+        assert_eq!(fs::read_dir(file.parent().unwrap()).unwrap().count(), 1);
+    }
 }

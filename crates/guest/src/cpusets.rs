@@ -20,6 +20,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::slice;
 
 /// Where cgroups are.
 const ROOT: &str = "/sys/fs/cgroup";
@@ -66,15 +67,18 @@ impl Changed {
         lists.into_iter().any(|list| !list.trim().is_empty() && !all.iter().any(|all| same(&list, all)))
     }
 
-    /// Cgroups that are gone need nothing.
+    /// Cgroups that are gone need nothing. What partitions have come to have meanwhile stays theirs.
     fn restore_cpus(&self) {
+        let apart = groups(&self.root).map(|(_, apart)| apart).unwrap_or_default();
         for (name, before) in &self.before {
             let file = self.root.join(name).join(CPUS);
             if fs::read_to_string(&file).is_ok_and(|now| self.is_ours(name, &now)) {
                 // An empty write is none at all. Kernels do not let a cgroup with tasks go back to nothing; all that there
-                // can ever be for them is the same to them.
-                let _ =
-                    fs::write(&file, format!("{before}\n")).or_else(|_| fs::write(&file, others(&self.root)));
+                // can ever be for them is the same to them. One that had CPUs of its own never has more.
+                let _ = match before.is_empty() {
+                    true => fs::write(&file, "\n").or_else(|_| fs::write(&file, others(&self.root))),
+                    false => fs::write(&file, format!("{}\n", all_but(before, slice::from_ref(&apart)))),
+                };
             }
         }
     }
@@ -378,6 +382,23 @@ mod tests {
     fn prefer(cpusets: &mut Cpusets, cpus: &str) {
         cpusets.survey(&choice(cpus)).unwrap();
         cpusets.prefer(&choice(cpus)).unwrap();
+    }
+
+    /// A partition that is made while a cgroup is narrowed keeps its CPUs when that one has its own back.
+    #[test]
+    fn what_a_partition_has_taken_stays_its_own() {
+        let dir = tree(&[("b.slice", "2,3", "member"), ("c.slice", "4,5", "member")]);
+        let cpus = |name: &str| fs::read_to_string(dir.path().join(name).join(CPUS)).unwrap();
+        let mut cpusets = Cpusets::new(dir.path(), Path::new("")).unwrap();
+        prefer(&mut cpusets, "0-2,4,7");
+        assert_eq!(["b.slice", "c.slice"].map(cpus), ["2", "4"]);
+        let partition = dir.path().join("d");
+        fs::create_dir(&partition).unwrap();
+        fs::write(partition.join("cgroup.procs"), "").unwrap();
+        fs::write(partition.join(CPUS), "3\n").unwrap();
+        fs::write(partition.join(PARTITION), "root\n").unwrap();
+        prefer(&mut cpusets, "0-7");
+        assert_eq!(["b.slice", "c.slice"].map(cpus), ["2\n", "4-5\n"]);
     }
 
     #[test]

@@ -19,6 +19,7 @@ use overbook_cli::affinity;
 use overbook_cli::changes::{Change, Changeable};
 use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::steal::ratio;
+use overbook_scheduler::{anew, topology};
 use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -48,7 +49,11 @@ impl Guest {
     /// It cannot be read, or not be watched.
     pub(crate) fn new(options: &Options) -> Result<Guest> {
         let machine = Machine::read()?;
-        let record = options.record.as_deref().map(|file| trace::begin(file, &machine)).transpose()?;
+        let record = options
+            .record
+            .as_deref()
+            .map(|file| trace::begin(file, &machine, anew::has_begun()))
+            .transpose()?;
         let mut monitor = Monitor::new(options.settings.rules(), machine);
         monitor.choose(&options.settings.preferred)?;
         Ok(Guest {
@@ -209,6 +214,22 @@ impl Guest {
         let (irqbalance, steering) = self.interrupts.undo();
         let published = Some(publish::FILE.into());
         self.keeper.tell(Undo { published, irqbalance, steering, cpusets: enforcer.undo() })
+    }
+
+    /// Nothing is kept on preferred CPUs until it begins again: says so to others, and has the keeper undo nothing more of
+    /// what is back already.
+    pub(crate) fn stand_back(&mut self, enforcer: &dyn Enforcer) -> Result<()> {
+        let online = cpulist::parse(&topology::online()?)?;
+        self.published.set(&online)?;
+        if self.interrupts.survey(&online, &online, &Cpus::new()) {
+            self.interrupts.follow(&online, &online);
+        }
+        self.tell_keeper(enforcer)
+    }
+
+    /// Takes in what the host has told, which the port does not hold for ever.
+    pub(crate) fn listen(&mut self) {
+        self.port.listen();
     }
 
     /// Changes what may change while it runs; all of it, or nothing.

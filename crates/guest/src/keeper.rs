@@ -149,10 +149,7 @@ impl Drop for Keeper {
 }
 
 /// The keeper's own life.
-///
-/// # Errors
-/// It cannot leave its employer's session.
-pub fn serve() -> Result<()> {
+pub fn serve() {
     // Ctrl-C at a terminal goes to all processes of the session, and must not end this one before the pipe does.
     // SAFETY: takes no arguments.
     unsafe { libc::setsid() };
@@ -164,7 +161,6 @@ pub fn serve() -> Result<()> {
     if let Some(undo) = last(std::io::stdin().lock()) {
         undo.run();
     }
-    Ok(())
 }
 
 /// What was said last, whole: the employer may have been killed in the middle of a line, before it did what that says.

@@ -4,6 +4,7 @@
 use anyhow::{Context, Result};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+use overbook_cli::files;
 use overbook_scheduler::ending::Refused;
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -16,6 +17,9 @@ const FILE: &str = "/run/overbook/guest.lock";
 /// Who may open it: its owner.
 const OWN: u32 = 0o600;
 
+/// Longest wait for who only asks whether it is held.
+const ASKS: Duration = Duration::from_millis(200);
+
 /// Longest wait for who is about to end.
 pub(crate) const LEAVES: Duration = Duration::from_secs(30);
 
@@ -25,12 +29,12 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock, waiting for another to end for as long as `patience`.
+    /// Takes the lock, waiting for another to end for as long as `patience`, and for who only asks in any case.
     ///
     /// # Errors
     /// Another has it, or the file cannot be made.
     pub fn take(patience: Duration) -> Result<Lock> {
-        Lock::of(Path::new(FILE), patience)?.ok_or_else(|| {
+        Lock::of(Path::new(FILE), patience.max(ASKS))?.ok_or_else(|| {
             let taken = "an `overbook guest` runs or stands by already: stop it first, or take over from it with --replace";
             Refused(taken.into()).into()
         })
@@ -55,7 +59,7 @@ impl Lock {
     /// The file cannot be made.
     pub(crate) fn of(path: &Path, patience: Duration) -> Result<Option<Lock>> {
         let problem = || format!("cannot lock {}", path.display());
-        fs::create_dir_all(path.parent().unwrap_or(Path::new("/"))).with_context(problem)?;
+        files::make_dir(path.parent().unwrap_or(Path::new("/"))).with_context(problem)?;
         // Who can open it can lock it: no user may keep another from root's.
         let mut options = File::options();
         let mut file = options.write(true).create(true).mode(OWN).open(path).with_context(problem)?;
@@ -75,9 +79,10 @@ impl Lock {
     }
 }
 
-/// Whether another has the lock of a file.
+/// Whether another has the lock of a file. To ask is to share it for a moment, and makes no file.
 fn is_held(path: &Path) -> bool {
-    matches!(Lock::of(path, Duration::ZERO), Ok(None))
+    let Ok(file) = File::open(path) else { return false };
+    matches!(Flock::lock(file, FlockArg::LockSharedNonblock), Err((_, Errno::EWOULDBLOCK)))
 }
 
 #[cfg(test)]

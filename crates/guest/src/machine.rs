@@ -51,10 +51,14 @@ impl Machine {
     pub fn new(cores: impl Iterator<Item = (u32, Cpus)>, isolated: &Cpus, tickless: &Cpus) -> Machine {
         let mut cores: Vec<(u32, Cpus)> = cores.collect();
         cores.sort_by_key(|(_, cpus)| cpus.first().copied());
-        let (apart, mut shared): (Vec<_>, Vec<_>) =
-            cores.iter().cloned().partition(|(_, cpus)| cpus.is_subset(isolated));
+        // A core may have lost one sibling only.
+        let without =
+            |(node, cpus): &(u32, Cpus)| (*node, cpus.difference(isolated).copied().collect::<Cpus>());
+        let mut shared: Vec<_> = cores.iter().map(without).filter(|(_, cpus)| !cpus.is_empty()).collect();
+        let all = cores.iter().flat_map(|(_, cpus)| cpus).copied();
         // With nothing left there is nothing to decide; then it may as well be all.
-        let apart = if shared.is_empty() { Vec::new() } else { apart };
+        let apart =
+            if shared.is_empty() { Cpus::new() } else { all.filter(|cpu| isolated.contains(cpu)).collect() };
         if shared.is_empty() {
             shared = cores;
         }
@@ -67,7 +71,7 @@ impl Machine {
         Machine {
             cores: shared.iter().enumerate().map(core).collect(),
             cpus: shared.into_iter().map(|(_, cpus)| cpus).collect(),
-            isolated: apart.into_iter().flat_map(|(_, cpus)| cpus).collect(),
+            isolated: apart,
         }
     }
 

@@ -247,6 +247,16 @@ mod tests {
         // Of the other three, one is served.
         monitor.step(&record(1.0, 2.0));
         assert_eq!(monitor.step(&record(1.0, 2.0)), Some(Cpus::from([0, 1])));
+        // One sibling of a core: the other can be given up.
+        let siblings = [(0, Cpus::from([0, 1])), (0, Cpus::from([2, 3]))].into_iter();
+        let half = Machine::new(siblings, &Cpus::from([3]), &Cpus::new());
+        assert_eq!(
+            (cpulist::format(&half.counted()), half.isolated.clone()),
+            ("0-2".into(), Cpus::from([3]))
+        );
+        let mut monitor = Monitor::new(rules(PROPORTIONAL), half);
+        monitor.step(&record(1.0, 2.0));
+        assert_eq!(monitor.step(&record(1.0, 2.0)), Some(Cpus::from([0, 1, 3])));
         let all = Machine::new(cores(), &Cpus::from([0, 1, 2, 3]), &Cpus::new());
         assert_eq!((all.counted().len(), all.isolated.len()), (4, 0));
     }

@@ -39,7 +39,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     }
     if let Some(seconds) = options.monitor {
         let mut show = |now: GuestStats| now.print(&mut Stdout);
-        return client::monitor(COMMAND, seconds, &stop, &mut show);
+        return client::monitor(COMMAND, seconds, &stop, &GuestStats::is_ours, &mut show);
     }
     if !options.set.is_empty() {
         let answer: GuestStats = client::set(COMMAND, SET, &options.set)?;
@@ -60,7 +60,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
 /// Prints the statistics of the one that runs.
 fn status() -> Result<()> {
     let now: GuestStats = client::connect(COMMAND)?.request("stats", Vec::new())?;
-    if now.follows.is_empty() {
+    if !now.is_ours() {
         bail!("the scheduler that runs is none of `{COMMAND}`");
     }
     writeln!(Stdout, "{}", serde_json::to_string(&now)?)?;
@@ -110,6 +110,7 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
         };
         let end = watch(guest, &mut *enforcer, options.stats, options.stretch, stop)?;
         if end.is_hotplug() {
+            guest.stand_back(&*enforcer)?;
             backoff.wait("CPUs", &stop);
         }
         // It may have been asked to end while it waited.

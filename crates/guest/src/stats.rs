@@ -70,6 +70,11 @@ pub struct GuestStats {
 }
 
 impl GuestStats {
+    /// Whether they are of `overbook guest`: what others serve has none of these fields, and so all of them empty.
+    pub fn is_ours(&self) -> bool {
+        !self.follows.is_empty()
+    }
+
     /// Takes the scheduler's counts in.
     pub fn add(&mut self, scheduler: &HostStats) {
         self.pushed = scheduler.pushed;
@@ -104,5 +109,21 @@ impl GuestStats {
             self.real_time,
         )?;
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All schedulers answer in one place, and whatever JSON is statistics without a field.
+    #[test]
+    fn what_another_scheduler_says_is_not_ours() {
+        let guest = GuestStats { follows: "floor=1".into(), ..GuestStats::default() };
+        let host = HostStats { settings: "slice-us=3000".into(), ..HostStats::default() };
+        let (guests, hosts) = (serde_json::to_value(&guest).unwrap(), serde_json::to_value(&host).unwrap());
+        assert!(guest.is_ours() && host.is_ours());
+        assert!(!serde_json::from_value::<GuestStats>(hosts).unwrap().is_ours());
+        assert!(!serde_json::from_value::<HostStats>(guests).unwrap().is_ours());
     }
 }

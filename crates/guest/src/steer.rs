@@ -31,7 +31,10 @@ impl Steering {
         self.due.clear();
         let shared: Cpus = preferred.difference(isolated).copied().collect();
         let of = |allowed: &Cpus, cpus: &Cpus| allowed.intersection(cpus).copied().collect::<Cpus>();
-        for irq in self.irqs() {
+        let irqs = self.irqs();
+        // One that has gone with its device is another's when it comes again.
+        self.before.retain(|irq, _| irqs.contains(irq));
+        for irq in irqs {
             let Ok(now) = fs::read_to_string(self.file(irq)) else { continue };
             let original = self.before.get(&irq).unwrap_or(&now).trim().to_string();
             let Ok(allowed) = cpulist::parse(&original) else { continue };
@@ -94,6 +97,29 @@ mod tests {
         assert_eq!([read(1), read(9)], ["0-2", "2"]);
         steering.restore();
         assert_eq!([read(1), read(9), read(20)], ["0-3", "2-3", "0"]);
+    }
+
+    #[test]
+    fn what_a_device_had_is_not_given_to_the_next_of_its_number() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = dir.path().join("9");
+        let plug = |cpus: &str| {
+            fs::create_dir(&folder).unwrap();
+            fs::write(folder.join("smp_affinity_list"), cpus).unwrap();
+        };
+        let mut steering = Steering::new(dir.path());
+        let mut look = |cpus: [usize; 2]| {
+            steering.survey(&cpus.into(), &Cpus::new());
+            steering.follow();
+        };
+        plug("2-3");
+        look([0, 1]);
+        fs::remove_dir_all(&folder).unwrap();
+        look([0, 1]);
+        plug("0");
+        look([0, 1]);
+        steering.restore();
+        assert_eq!(fs::read_to_string(folder.join("smp_affinity_list")).unwrap(), "0");
     }
 
     #[test]

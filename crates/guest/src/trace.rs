@@ -22,12 +22,15 @@ struct CoreLine {
     keep: bool,
 }
 
-/// Starts a trace.
+/// Starts a trace, or goes on with it if the program has begun anew.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn begin(file: &Path, machine: &Machine) -> Result<File> {
-    let mut out = File::create(file).with_context(|| format!("cannot write trace {}", file.display()))?;
+pub fn begin(file: &Path, machine: &Machine, goes_on: bool) -> Result<File> {
+    let mut options = File::options();
+    // A pipe or a device may be neither cut nor sought in.
+    let opened = options.write(true).create(true).append(goes_on).truncate(!goes_on).open(file);
+    let mut out = opened.with_context(|| format!("cannot write trace {}", file.display()))?;
     self::machine(&mut out, machine)?;
     Ok(out)
 }
@@ -57,6 +60,9 @@ pub fn append(out: &mut File, record: &Record) -> Result<()> {
 /// Bytes of a trace of months.
 const LONGEST: u64 = 256 << 20;
 
+/// No period is longer, ns: a day. What is longer is no time, and times all CPUs no number.
+const LONGEST_PERIOD_NS: u64 = 86_400_000_000_000;
+
 /// Prints what a governor would have done with a trace.
 ///
 /// # Errors
@@ -85,6 +91,7 @@ pub fn replay(file: &Path, rules: Rules, out: &mut dyn Write) -> Result<()> {
         }
         let Some((cpus, monitor)) = &mut monitor else { continue };
         let record: Record = serde_json::from_str(line).with_context(|| wrong(n + 1))?;
+        ensure!(record.elapsed_ns <= LONGEST_PERIOD_NS, wrong(n + 1));
         monitor.step(&record);
         period += 1;
         writeln!(
@@ -120,7 +127,7 @@ mod tests {
         let of = |cpus| Machine::new((0..cpus).map(|i| (0, Cpus::from([i]))), &Cpus::new(), &Cpus::new());
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("trace");
-        let mut trace = begin(&file, &of(4)).unwrap();
+        let mut trace = begin(&file, &of(4), false).unwrap();
         for _ in 0..3 {
             let record = Record { elapsed_ns: 1_000_000, run_ns: 2_000_000, steal_ns: 2_000_000 };
             append(&mut trace, &record).unwrap();
@@ -138,9 +145,19 @@ mod tests {
         let mut out = Vec::new();
         replay(&file, rules, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap().lines().last(), Some("     4  50.00 %    1.00  0-1"));
+        // A CPU has come that makes the program begin anew.
+        let mut trace = begin(&file, &of(5), true).unwrap();
+        append(&mut trace, &Record { elapsed_ns: 1_000_000, run_ns: 1_000_000, steal_ns: 0 }).unwrap();
+        let mut out = Vec::new();
+        replay(&file, rules, &mut out).unwrap();
+        assert_eq!(String::from_utf8(out).unwrap().lines().last(), Some("     5   0.00 %    1.00  0-4"));
         let core = r#"[{"cpus":"0","node":0,"keep":true}]"#;
         for (text, says) in [
             (format!("{core}\n{{\"elapsed_ns\":1}}\n"), "trace:2: not a trace"),
+            (
+                format!("{core}\n{{\"elapsed_ns\":9223372036854775808,\"run_ns\":0,\"steal_ns\":1}}\n"),
+                "trace:2: not a trace",
+            ),
             (format!("{core}\n"), "no period"),
             ("[]\n".into(), "trace:1: not a trace"),
             (String::new(), "no period"),

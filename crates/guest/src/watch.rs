@@ -65,7 +65,8 @@ pub(crate) fn watch(
     guest.tell_keeper(enforcer)?;
     guest.prefer(enforcer)?;
     let patient = print_every.is_none();
-    let mut watch = Watch { guest, enforcer, stretch, patient, due: Instant::now(), outdated: false };
+    let now = Instant::now();
+    let mut watch = Watch { guest, enforcer, stretch, patient, due: now, heard: now, outdated: false };
     let asked = session::work(&mut watch, print_every, stop)?;
     // What is left of it is what is shown last.
     watch.stats()?;
@@ -85,6 +86,8 @@ struct Watch<'g> {
     patient: bool,
     /// When the next period ends.
     due: Instant,
+    /// When the port was last read: it holds no more than a minute of what the host tells, and not the newest.
+    heard: Instant,
     /// Whether CPUs have come or gone.
     outdated: bool,
 }
@@ -131,8 +134,13 @@ impl Session for Watch<'_> {
     fn work(&mut self) -> Result<()> {
         let now = Instant::now();
         if now < self.due {
+            if now >= self.heard + REST {
+                self.guest.listen();
+                self.heard = now;
+            }
             return Ok(());
         }
+        self.heard = now;
         let period = self.period();
         // A short period says little, so those that were missed are not made up for.
         self.due = (self.due + period).max(now + period / 2);

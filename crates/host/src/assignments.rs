@@ -4,7 +4,7 @@
 
 use crate::channel;
 use anyhow::{Context, Result};
-use overbook_cli::files::replace;
+use overbook_cli::files::{make_dir, replace};
 use overbook_policy::class::Class;
 use procfs::FromRead;
 use procfs::process::Stat;
@@ -42,7 +42,7 @@ pub fn assign(file: &Path, pid: u32, class: Class) -> Result<()> {
     let problem = || format!("cannot write {}", file.display());
     let began = began(pid).with_context(|| format!("process {pid} has ended"))?;
     if let Some(folder) = file.parent() {
-        channel::make_dir(folder).with_context(problem)?;
+        make_dir(folder).with_context(problem)?;
     }
     // Who can open it can lock it: root only.
     let mut options = File::options();

@@ -6,6 +6,7 @@
 use anyhow::{Context, Result};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::socket::{MsgFlags, getsockopt, recv, sockopt};
+use overbook_cli::files::make_dir;
 use overbook_scheduler::told::Told;
 use std::collections::BTreeMap;
 use std::fs;
@@ -119,16 +120,6 @@ impl Drop for Channel {
             let _ = fs::remove_file(&self.path);
         }
     }
-}
-
-/// Makes a folder that QEMU's user may look into, whatever umask this program was started with. One that is there stays as
-/// it is.
-pub(crate) fn make_dir(dir: &Path) -> std::io::Result<()> {
-    if !dir.exists() {
-        fs::create_dir_all(dir)?;
-        fs::set_permissions(dir, fs::Permissions::from_mode(0o755))?;
-    }
-    Ok(())
 }
 
 /// Bytes that the other end has not read yet.

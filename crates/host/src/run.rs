@@ -129,7 +129,7 @@ fn hold(options: &Options) -> Result<()> {
 
 fn monitor(seconds: f64, stop: &dyn Fn() -> bool) -> Result<()> {
     let mut shown = HostStats::default();
-    client::monitor(COMMAND, seconds, stop, &mut |now: HostStats| {
+    client::monitor(COMMAND, seconds, stop, &HostStats::is_ours, &mut |now: HostStats| {
         now.since(&shown).print(&mut Stdout)?;
         shown = now;
         Ok(())

@@ -137,7 +137,10 @@ fn run() -> Result<()> {
         Command::Bench(bench) => bench.run(),
         Command::Evidence(evidence) => evidence.run(),
         Command::Vm => overbook_vmm::serve(),
-        Command::GuestKeeper => overbook_guest::keeper::serve(),
+        Command::GuestKeeper => {
+            overbook_guest::keeper::serve();
+            Ok(())
+        }
     }
 }
 

@@ -18,10 +18,18 @@ fn is_beyond(online: &str, known: usize) -> bool {
     cpulist::parse(online).is_ok_and(|cpus| cpus.last().is_some_and(|cpu| *cpu >= known))
 }
 
+/// Says in the environment that the program has begun anew.
+const ANEW: &str = "OVERBOOK_ANEW";
+
+/// Whether this is a program that has begun anew.
+pub fn has_begun() -> bool {
+    std::env::var_os(ANEW).is_some()
+}
+
 /// Runs the program again with its own arguments. What it holds must have been given back. Only returns if that fails.
 pub fn begin() -> Error {
     log::info!("CPUs were plugged in: beginning anew; what was changed while running is as configured again");
-    let why = Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).exec();
+    let why = Command::new("/proc/self/exe").args(std::env::args_os().skip(1)).env(ANEW, "1").exec();
     Err::<(), _>(why).context("cannot begin anew for CPUs that were plugged in").unwrap_err()
 }
 

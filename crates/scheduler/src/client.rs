@@ -56,14 +56,16 @@ pub fn changed<'a>(command: &str, wanted: &[Change], in_force: &'a str) -> Resul
     Ok(in_force)
 }
 
-/// Shows statistics every so many seconds until `stop`; lives through a scheduler that loads again.
+/// Shows statistics every so many seconds until `stop`; lives through a scheduler that loads again. `is_ours` knows the
+/// statistics of `command` from those of others, whose fields may all be missing.
 ///
 /// # Errors
-/// No scheduler runs, or it has ended, or `show` fails.
+/// No scheduler of `command` runs, or it has ended, or `show` fails.
 pub fn monitor<T: DeserializeOwned>(
     command: &str,
     seconds: f64,
     stop: &dyn Fn() -> bool,
+    is_ours: &dyn Fn(&T) -> bool,
     show: &mut dyn FnMut(T) -> Result<()>,
 ) -> Result<()> {
     let mut client = Some(connect(command)?);
@@ -71,6 +73,7 @@ pub fn monitor<T: DeserializeOwned>(
     while !stop() {
         let answer = client.as_mut().context("not connected").and_then(|c| c.request("stats", Vec::new()));
         match answer {
+            Ok(stats) if !is_ours(&stats) => bail!("the scheduler that runs is none of `{command}`"),
             Ok(stats) => {
                 show(stats)?;
                 seen = Instant::now();

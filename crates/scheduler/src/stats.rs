@@ -197,6 +197,11 @@ pub struct HostStats {
 }
 
 impl HostStats {
+    /// Whether they are of `overbook host`: what others serve has none of these fields, and so all of them empty.
+    pub fn is_ours(&self) -> bool {
+        !self.settings.is_empty()
+    }
+
     /// The host's counters, each with its `enum ovb_count`.
     fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 16] {
         [
