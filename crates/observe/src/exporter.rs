@@ -87,13 +87,17 @@ struct Recent {
 }
 
 impl Recent {
-    /// The last answer if it is fresh, else what `ask` says.
-    fn get(&mut self, now: Instant, ask: impl FnOnce(&mut Gone) -> Result<String>) -> Result<String, String> {
+    /// The last answer if it is fresh, else what `ask` says. An answer is as old as its end: whoever has waited for it has it.
+    fn get(
+        &mut self,
+        clock: impl Fn() -> Instant,
+        ask: impl FnOnce(&mut Gone) -> Result<String>,
+    ) -> Result<String, String> {
         match &self.answer {
-            Some((then, answer)) if now.saturating_duration_since(*then) < FRESH => answer.clone(),
+            Some((then, answer)) if clock().saturating_duration_since(*then) < FRESH => answer.clone(),
             _ => {
                 let answer = ask(&mut self.gone).map_err(|e| format!("{e:#}\n"));
-                self.answer = Some((now, answer.clone()));
+                self.answer = Some((clock(), answer.clone()));
                 answer
             }
         }
@@ -116,7 +120,7 @@ fn answer(path: &str, subject: Subject, recent: &Mutex<Recent>) -> Answer {
     }
     // Whoever asks meanwhile waits for this answer, and has it too.
     let mut recent = recent.lock().unwrap_or_else(PoisonError::into_inner);
-    match recent.get(Instant::now(), |gone| Served::now(subject, gone)?.text()) {
+    match recent.get(Instant::now, |gone| Served::now(subject, gone)?.text()) {
         Ok(text) => {
             Answer { status: 200, kind: "application/openmetrics-text; version=1.0.0; charset=utf-8", text }
         }
@@ -128,6 +132,7 @@ fn answer(path: &str, subject: Subject, recent: &Mutex<Recent>) -> Answer {
 mod tests {
     use super::*;
     use anyhow::anyhow;
+    use std::cell::Cell;
 
     #[test]
     fn other_paths_ask_nobody() {
@@ -145,10 +150,13 @@ mod tests {
     fn the_scheduler_is_asked_once_a_second_at_most() {
         let (start, mut recent, mut asked) = (Instant::now(), Recent::default(), 0);
         let mut get = |ms: u64, answer: Result<String>| {
-            let answer = recent.get(start + Duration::from_millis(ms), |_| {
-                asked += 1;
-                answer
-            });
+            let answer = recent.get(
+                || start + Duration::from_millis(ms),
+                |_| {
+                    asked += 1;
+                    answer
+                },
+            );
             (answer, asked)
         };
         assert_eq!(get(0, Ok("a".into())), (Ok("a".into()), 1));
@@ -156,5 +164,21 @@ mod tests {
         assert_eq!(get(1000, Err(anyhow!("gone"))), (Err("gone\n".into()), 2));
         assert_eq!(get(1999, Ok("c".into())), (Err("gone\n".into()), 2));
         assert_eq!(get(2000, Ok("d".into())), (Ok("d".into()), 3));
+    }
+
+    /// A scheduler that hangs is waited for once, and not once by everybody who waits.
+    #[test]
+    fn whoever_waits_for_a_slow_answer_has_it() {
+        let (start, passed) = (Instant::now(), Cell::new(Duration::ZERO));
+        let (mut recent, asked) = (Recent::default(), Cell::new(0));
+        for _ in 0..3 {
+            let slow = |_: &mut Gone| {
+                passed.set(passed.get() + Duration::from_secs(5));
+                asked.set(asked.get() + 1);
+                Ok("a".to_string())
+            };
+            assert_eq!(recent.get(|| start + passed.get(), slow), Ok("a".into()));
+        }
+        assert_eq!(asked.get(), 1);
     }
 }

@@ -43,7 +43,7 @@ impl Counted {
             return Ok(Counted::Guest(serde_json::from_value(answer)?));
         }
         let host: Box<HostStats> = serde_json::from_value(answer).context(NONE)?;
-        ensure!(!host.settings.is_empty(), NONE);
+        ensure!(host.is_ours(), NONE);
         Ok(Counted::Host(host))
     }
 
@@ -163,8 +163,22 @@ const GUEST_NOW: [(Column<GuestStats>, f64); 8] = [
     (("overbook_guest_scheduling", "1 while it keeps tasks on some CPUs, else 0", |s| s.scheduling), 1.0),
     (("overbook_guest_cpus_online", "online CPUs", |s| s.nr_online), 1.0),
     (("overbook_guest_cpus_preferred", "preferred CPUs", |s| s.nr_preferred), 1.0),
-    (("overbook_guest_steal_ratio", "steal in the last period, of all CPUs' time", |s| s.steal), 10_000.0),
-    (("overbook_guest_cpus_used", "CPUs' worth of time had in the last period", |s| s.used), 100.0),
+    (
+        (
+            "overbook_guest_steal_ratio",
+            "steal in the last period, of the time of all CPUs that are not isolated",
+            |s| s.steal,
+        ),
+        10_000.0,
+    ),
+    (
+        (
+            "overbook_guest_cpus_used",
+            "CPUs' worth of time had in the last period, but for isolated ones",
+            |s| s.used,
+        ),
+        100.0,
+    ),
     (
         ("overbook_guest_cpus_told", "CPUs that the host says it can give; 0: it says nothing", |s| s.told),
         100.0,

@@ -159,11 +159,12 @@ impl Recorder {
 
     /// Replaces the file by what `write` makes of it.
     fn rewrite(&mut self, write: &dyn Fn(&mut Old, &mut New) -> Result<()>) -> Result<()> {
-        // Whoever is killed here leaves a file behind that the next one writes over.
+        // Whoever is killed here leaves a file behind, which goes; a link of that name is not followed.
         let mut name = self.path.clone().into_os_string();
         name.push(".part");
         let part = PathBuf::from(name);
-        let file = OpenOptions::new().read(true).write(true).create(true).truncate(true).open(&part)?;
+        let _ = fs::remove_file(&part);
+        let file = OpenOptions::new().read(true).write(true).create_new(true).open(&part)?;
         let written = || -> Result<()> {
             file.set_permissions(self.file.metadata()?.permissions())?;
             file.lock()?;
@@ -339,6 +340,21 @@ mod tests {
             recorder.add(&at(0.0)).unwrap();
             assert_eq!(times(&path), [0, 1, 0], "{torn}");
         }
+    }
+
+    /// Who may write to the folder chooses what stands under the name of the file that replaces it.
+    #[test]
+    fn a_link_in_the_way_is_not_followed() {
+        let (dir, path) = place();
+        let victim = dir.path().join("victim");
+        fs::write(&victim, "untouched").unwrap();
+        std::os::unix::fs::symlink(&victim, dir.path().join("recording.part")).unwrap();
+        let mut recorder = Recorder::open(&path, 2000).unwrap();
+        for nth in 0..200 {
+            recorder.add(&at(f64::from(nth))).unwrap();
+        }
+        assert!(recorder.step() > STEP);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
     }
 
     #[test]

@@ -88,6 +88,11 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Whether it is later than another of the same recording: in a file of several, time starts anew.
+    pub fn goes_on_from(&self, before: &Snapshot) -> bool {
+        self.at_ns > before.at_ns
+    }
+
     /// What /proc and /sys tell, without a probe; spins and yields are not known.
     pub fn from_outside() -> Snapshot {
         let loads = fs::read_to_string("/sys/kernel/sched_ext/enable_seq").ok();
@@ -204,7 +209,7 @@ impl Observer {
         if answer.is_err() {
             self.client = None;
         }
-        let mut stats = answer.ok()?;
+        let mut stats = answer.ok().filter(HostStats::is_ours)?;
         stats.vms.retain(|_, vm| vm.alive > 0);
         Some(stats)
     }
@@ -263,7 +268,7 @@ pub fn read_recording(file: &std::path::Path) -> Result<Vec<Snapshot>> {
 
 /// Where each recording in a file begins: in a file of several, time starts anew.
 pub fn beginnings(snapshots: &[Snapshot]) -> Vec<usize> {
-    let anew = |n: &usize| *n == 0 || snapshots[*n].at_ns <= snapshots[n - 1].at_ns;
+    let anew = |n: &usize| *n == 0 || !snapshots[*n].goes_on_from(&snapshots[n - 1]);
     (0..snapshots.len()).filter(anew).collect()
 }
 

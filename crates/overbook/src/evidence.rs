@@ -23,7 +23,7 @@ use overbook_cli::values::number;
 use overbook_lab::bench;
 use overbook_observe::far::Far;
 use overbook_observe::{Observer, Snapshot, Window, vms};
-use overbook_report::json::write_atomically;
+use overbook_report::json::{check_writable, write_atomically};
 use overbook_scheduler::preflight;
 use overbook_vmm::Pattern;
 use own::Own;
@@ -140,23 +140,32 @@ impl Evidence {
             far: None,
         };
         // Found out before minutes are spent; and who is interrupted has what there is.
-        write_atomically(&self.output, &document.text(&own)?)?;
+        // What an earlier one has measured stays until there is something new.
+        let earlier = self.output.is_file();
+        if earlier {
+            check_writable(&self.output)?;
+        } else {
+            write_atomically(&self.output, &document.text(&own)?)?;
+        }
         let outcome = self.measure(&mut document, &mut own, &stop);
         document.compared = figures::compare(&document.pieces);
         let stopped = stop.load(Ordering::Relaxed);
         document.complete = outcome.is_ok() && !stopped;
-        write_atomically(&self.output, &document.text(&own)?)?;
+        if !(earlier && document.pieces.is_empty()) {
+            write_atomically(&self.output, &document.text(&own)?)?;
+        }
         outcome?;
-        self.conclude(&document, stopped)
+        self.conclude(&document, earlier, stopped)
     }
 
     /// What was measured, in words.
-    fn conclude(&self, document: &Document, stopped: bool) -> Result<()> {
+    fn conclude(&self, document: &Document, earlier: bool, stopped: bool) -> Result<()> {
         let file = self.output.display();
         if document.pieces.iter().all(|piece| piece.host.is_none() && piece.bench.is_none()) {
             let why = document.missing.last().filter(|_| !stopped);
             bail!(
-                "nothing was measured, and {file} says only what this machine is: {}",
+                "nothing was measured, and {file} {}: {}",
+                if earlier { "is as it was" } else { "says only what this machine is" },
                 why.map_or("it was interrupted", String::as_str)
             );
         }

@@ -167,7 +167,7 @@ impl View {
             match source.next()? {
                 Some(now) => {
                     // Where another recording begins, there is no window yet.
-                    if now.at_ns >= self.last.at_ns {
+                    if now.goes_on_from(&self.last) {
                         self.window = Window::between(&self.last, &now);
                         self.sort();
                     }

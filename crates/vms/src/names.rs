@@ -146,9 +146,15 @@ pub fn identity(facts: &Facts, status: &dyn Fn(&str) -> Option<String>) -> Ident
 /// Most characters of a name: libvirt's and Kubernetes' have 253 at the most.
 const LONGEST: usize = 253;
 
+/// Whether a character acts on a terminal, or on the order in which others stand there (Unicode's bidirectional controls).
+fn acts(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Whoever starts a VM chooses its name, and root's terminal and journal show it: what would act there does not.
 fn shown(text: &str) -> String {
-    text.chars().take(LONGEST).map(|c| if c.is_control() { '·' } else { c }).collect()
+    text.chars().take(LONGEST).map(|c| if acts(c) { '·' } else { c }).collect()
 }
 
 /// Who manages the VM of a process.

@@ -95,6 +95,8 @@ fn a_vm_of_nobody() {
     let name = format!("a\u{1b}]0;x\u{7}\nb{}", "c".repeat(300));
     let shown = who(&format!("/usr/bin/firecracker|--id|{name}"), home).name;
     assert!(shown.starts_with("a·]0;x··bccc") && shown.chars().count() == 253, "{shown}");
+    let turned = who("qemu-system-x86_64|-name|guest=\u{202e}toor\u{2069}\u{200f}", home).name;
+    assert_eq!(turned, "·toor··");
     // Gone before it was looked at.
     assert_eq!(identity(&Facts::default(), &|_| None).name, "gone");
     assert_eq!(of(std::process::id()).stack, Stack::Other);
