@@ -11,9 +11,9 @@ use crate::summary::{self, Row};
 /// What names of variants with schedulers of others begin with.
 const OTHERS: &str = "scx_";
 
-/// What one load did in one boot. VMs whose work has one unit count together.
+/// What one load did in one boot. VMs that do the same work count together.
 pub struct Load {
-    /// Of the scenario with its settings, and of the unit if there are several.
+    /// Of the scenario with its settings, and of the work if VMs do several.
     pub name: String,
     /// The kernel's own scheduler.
     pub baseline: Row,
@@ -31,7 +31,7 @@ pub fn loads(reports: &[&Report]) -> Vec<Load> {
 }
 
 fn of_report(report: &Report) -> Vec<Load> {
-    let rows = summary::rows_per_unit(report);
+    let rows = summary::rows_per_load(report);
     let baselines: Vec<&Row> = rows.iter().filter(|row| row.is_baseline).collect();
     let others: Vec<&str> =
         report.variants.iter().map(|v| v.name.as_str()).filter(|name| name.starts_with(OTHERS)).collect();
@@ -160,9 +160,17 @@ mod tests {
     #[test]
     fn vms_with_other_work_are_other_loads() {
         let mut report = with_others();
-        report.runs.iter_mut().for_each(|run| run.vms[1].unit = "phases".into());
-        let names: Vec<String> = loads(&[&report]).into_iter().map(|load| load.name).collect();
-        assert_eq!(names, ["sample, guests=3: locks", "sample, guests=3: phases"]);
+        let does = |report: &mut Report, what: [&str; 2]| {
+            for (vm, what) in report.runs.iter_mut().flat_map(|run| run.vms.iter_mut().zip(what)) {
+                vm.pattern = what.into();
+            }
+            loads(&[report]).into_iter().map(|load| load.name).collect::<Vec<_>>()
+        };
+        let other = does(&mut report, ["user-receiver", "halted-receiver"]);
+        assert_eq!(other, ["sample, guests=3: user-receiver", "sample, guests=3: halted-receiver"]);
+        let name = |place: usize| report.runs[0].vms[place].name.clone();
+        let guests = [0, 1].map(|place| format!("make in {}", name(place)));
+        assert_eq!(does(&mut report, [&guests[0], &guests[1]]), ["sample, guests=3"]);
     }
 
     #[test]

@@ -90,14 +90,16 @@ pub fn rows_per_vm(report: &Report) -> Vec<Row> {
     rows_of(report, vms.iter().enumerate().map(|(place, vm)| (vm.name.clone(), vec![place])).collect())
 }
 
-/// The same with one row for all VMs whose work has the same unit, whatever else they are.
-pub fn rows_per_unit(report: &Report) -> Vec<Row> {
+/// The same with one row for all VMs that do the same work, whatever else they are.
+pub fn rows_per_load(report: &Report) -> Vec<Row> {
     let vms = report.runs.iter().find(|run| run.error.is_none()).map_or(&[][..], |run| &run.vms);
     let mut groups: Vec<Group> = Vec::new();
     for (place, vm) in vms.iter().enumerate() {
-        match groups.iter_mut().find(|(unit, _)| *unit == vm.unit) {
+        // Of a Linux guest it is a program in this guest.
+        let load = vm.pattern.strip_suffix(&format!(" in {}", vm.name)).unwrap_or(&vm.pattern);
+        match groups.iter_mut().find(|(known, _)| *known == load) {
             Some((_, members)) => members.push(place),
-            None => groups.push((vm.unit.clone(), vec![place])),
+            None => groups.push((load.into(), vec![place])),
         }
     }
     rows_of(report, groups)
