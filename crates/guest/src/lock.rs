@@ -6,7 +6,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use overbook_cli::files;
 use overbook_scheduler::ending::Refused;
-use std::fs::{self, File, Permissions};
+use std::fs::{File, Permissions};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::Stdio;
@@ -89,6 +89,7 @@ fn is_held(path: &Path) -> bool {
 mod tests {
     use super::*;
     use nix::unistd::close;
+    use std::fs;
     use std::os::fd::AsRawFd;
     use std::process::Command;
 

@@ -2,7 +2,6 @@
 //! What somebody has said of the classes of VMs that run, in a file: it is heeded however often the scheduler begins anew, and
 //! may be said before one runs.
 
-use crate::channel;
 use anyhow::{Context, Result};
 use overbook_cli::files::{make_dir, replace};
 use overbook_policy::class::Class;

@@ -144,7 +144,7 @@ __noinline int forget_tenants(u32 pid)
 }
 
 /* Place of the group of a process: its leader's, which may have come there in its sleep. */
-static u32 group_of_process(u32 pid, u32 otherwise)
+__noinline u32 group_of_process(u32 pid, u32 otherwise)
 {
 	struct task_struct *leader = bpf_task_from_pid(pid);
 	struct cgroup *group;

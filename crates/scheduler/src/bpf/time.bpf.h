@@ -205,13 +205,16 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 {
 	/* Noted when the last went: by now others may be counted, who wake up on other CPUs. Read
 	 * before the time of which the first of them takes off what is too much. */
-	bool slept = (woken || taskc->fresh) && (!node || READ_ONCE(node->slept));
-	u64 turn = aged_slice(tenant), vtime = READ_ONCE(tenant->vtime);
-	u64 deadline = tenant->deadline;
-	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
-	u64 reach = aged_reach(tenant, node, cpu, slice_ns);
-	u64 floor = ovb_earliest(level, turn, reach, slept) - offset;
+	bool slept = (woken || taskc->fresh) && (!node || node->slept);
+	u64 turn, vtime, deadline, reach, floor;
 
+	barrier();
+	turn = aged_slice(tenant);
+	vtime = tenant->vtime;
+	deadline = tenant->deadline;
+	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
+	reach = aged_reach(tenant, node, cpu, slice_ns);
+	floor = ovb_earliest(level, turn, reach, slept) - offset;
 	if (some_classes)
 		turn = ovb_age(tenant->rate, slice_of_node(node));
 

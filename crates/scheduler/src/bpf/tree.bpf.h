@@ -38,8 +38,6 @@ struct node_ctx {
 	u32 nr_active;
 	/* Runnable tasks whose time it pays, in groups below too. */
 	u32 nr_members;
-	/* There was none, and nobody has been queued since. */
-	u32 slept;
 	/* None of its tasks has been queued yet: where its time stands is not known. */
 	u32 fresh;
 	/* Its group is gone, and tasks that are about to end are counted here still. */
@@ -53,6 +51,8 @@ struct node_ctx {
 	u32 vcpu_pool;
 	/* Its cpu.max, and whether that is used up. */
 	u32 throttled;
+	/* The last of nr_members had gone, and nobody has been queued since. */
+	u32 slept;
 	struct ovb_quota quota;
 };
 
