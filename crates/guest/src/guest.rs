@@ -221,9 +221,6 @@ impl Guest {
     pub(crate) fn stand_back(&mut self, enforcer: &dyn Enforcer) -> Result<()> {
         let online = cpulist::parse(&topology::online()?)?;
         self.published.set(&online)?;
-        if self.interrupts.survey(&online, &online, &Cpus::new()) {
-            self.interrupts.follow(&online, &online);
-        }
         self.tell_keeper(enforcer)
     }
 

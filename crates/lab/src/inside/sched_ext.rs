@@ -144,7 +144,10 @@ impl Machine {
 
     fn sees_a_cpu_go(&self, guest: &mut Guest) -> Result<()> {
         set_online(3, false)?;
-        guest.wait_for_load("see that a CPU went", || Ok(preferred() == "0-2"))?;
+        // It is told at once, and answers when it has loaded again.
+        guest.wait_for_load("see that a CPU went", || {
+            Ok(preferred() == "0-2" && stats().is_ok_and(|stats| stats["online"] == "0-2"))
+        })?;
         // Of the three CPUs that are left, one would do.
         self.steal.set(75);
         guest.wait(PATIENCE, "prefer one core", || Ok(preferred() == "0-1"))?;
