@@ -28,7 +28,6 @@ struct CoreLine {
 /// The file cannot be written.
 pub fn begin(file: &Path, machine: &Machine, goes_on: bool) -> Result<File> {
     let mut options = File::options();
-    // A pipe or a device may be neither cut nor sought in.
     let opened = options.write(true).create(true).append(goes_on).truncate(!goes_on).open(file);
     let mut out = opened.with_context(|| format!("cannot write trace {}", file.display()))?;
     self::machine(&mut out, machine)?;
