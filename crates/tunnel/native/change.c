@@ -184,6 +184,7 @@ void tun_move_group(u32 cpu, u32 id, struct tun_group *to)
 		return;
 	running = change_begin(rq, p);
 	p->group = to;
+	p->t.sched_task_group = &to->tg;
 	OP(cgroup_move, MAY_UNLOCKED, (s32)rq->id, &p->t, &from->cg, &to->cg);
 	change_end(rq, p, running);
 	unlock_task(rq, p);

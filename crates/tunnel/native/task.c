@@ -27,6 +27,7 @@ u32 tun_new_task(u32 cpu, u32 on, u32 pid, u32 tgid, u32 weight, u32 policy, boo
 	p->holding_cpu = -1;
 	p->ddsp_dsq = SCX_DSQ_INVALID;
 	p->group = group ? group : root_group;
+	p->t.sched_task_group = &p->group->tg;
 	p->t.pid = pid;
 	p->t.tgid = tgid;
 	p->t.prio = higher ? 50 : 120;

@@ -280,22 +280,28 @@ static bool balance(u32 llc, struct cpu_ctx *cpuc, u64 first)
 	return false;
 }
 
-/* Lets `prev` go on with a new slice, as if it had been queued and picked: who wakes up meanwhile
- * is compared with what it has run, and not with what it had when it began. */
-static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc,
-			 s32 cpu)
+/* Lets `prev`, whose key was just found, go on with a new slice. */
+static void extend(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc, s32 cpu)
 {
 	u64 slice = slice_of(prevc->vm);
 
 	/* That it has yielded counts for one look, and that it was to go elsewhere for this one. */
 	prevc->yielded = false;
 	prevc->sent_to = 0;
-	charge(prevc, cpu, scx_bpf_now());
-	prevc->queue_pool = prevc->pool;
-	find_key(prev, prevc, cpu, false);
 	goes_by_key(prevc, cpuc, cpu);
 	cpuc->until = scx_bpf_now() + slice;
 	scx_bpf_task_set_slice(prev, slice);
+}
+
+/* The same as if it had been queued and picked: who wakes up meanwhile is compared with what it has
+ * run, and not with what it had when it began. */
+static void keep_running(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc,
+			 s32 cpu)
+{
+	charge(prevc, cpu, scx_bpf_now());
+	prevc->queue_pool = prevc->pool;
+	find_key(prev, prevc, cpu, false);
+	extend(prev, prevc, cpuc, cpu);
 }
 
 #endif

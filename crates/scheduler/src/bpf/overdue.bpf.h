@@ -157,6 +157,10 @@ static bool run_overdue_of(u32 nth, s32 cpu, u32 llc, const struct cpu_ctx *cpuc
 #define LONG_SCAN    512
 #define LONG_LOOKS   9
 
+/* At one look of so many, an odd number, a CPU looks into another LLC's queues: tasks of a higher
+ * class may have all CPUs there. */
+#define FAR_LOOKS 7
+
 /*
  * With shares by weight, one of the least weight beside very many others waits for long, maybe in a
  * section that others wait for, and the kernel's watchdog ends a scheduler under which anything
@@ -178,6 +182,9 @@ static bool look_for_overdue(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 		cpuc->urgent--;
 	cpuc->looked_at = now;
 	look_for_raised(cpu, llc);
+	/* Not all CPUs into the same at a time. */
+	if (nr_llcs > 1 && !(cpuc->looks % FAR_LOOKS))
+		llc = (cpuc->looks / FAR_LOOKS + (u32)cpu) % nr_llcs;
 	bpf_for (i, 0, OVERDUE_QUEUES) {
 		/* In memory, as the verifier would follow every value of a variable. */
 		u32 nth = cpuc->overdue + 1;

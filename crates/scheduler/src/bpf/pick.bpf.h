@@ -72,7 +72,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key) &&
 		    !goes_elsewhere(prev, prevc, cpuc)) {
 			count(OVB_COUNT_KEEP);
-			keep_running(prev, prevc, cpuc, cpu);
+			extend(prev, prevc, cpuc, cpu);
 			grant(prevc->tenant, cpu);
 			return;
 		}

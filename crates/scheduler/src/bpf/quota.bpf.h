@@ -16,13 +16,18 @@
 /* So many parked tasks are looked at each time. Where there are more, those that stay go behind the
  * others. */
 #define UNPARK 1024
+/* So often all are looked at though nobody was let go, ns: a CPU that was held up may have parked
+ * somebody by what it knew before. */
+#define UNPARK_EVERY 100000000
 /* include/uapi/linux/time.h */
 #define CLOCK_MONOTONIC 1
 
-/* Which nodes have a cpu.max, how many have one, and when one was last lifted. */
+/* Which nodes have a cpu.max, how many have one, when a throttle was last lifted, and when the
+ * parked were last looked at. */
 u64 limited_nodes[OVB_MAX_NODES / 64];
 u32 nr_limited;
 u64 lifted_at;
+u64 unparked_at;
 /* There is a timer. Without one, who has used a cpu.max would never run again: none is kept. */
 u32 has_refills;
 
@@ -58,6 +63,8 @@ static void throttle(struct node_ctx *node, u32 place, u32 parked)
 		return;
 	node->throttled = parked;
 	node->quota.since = parked ? scx_bpf_now() : 0;
+	if (!parked)
+		lifted_at = scx_bpf_now();
 	recount_above(place);
 }
 
@@ -119,7 +126,7 @@ __noinline int limit(u32 place, u64 period_us, u64 quota_us, u64 burst_us)
 	return 0;
 }
 
-/* Start a due period of a group. Returns 1 if that lifts the throttle. */
+/* Starts a due period of a group. */
 __noinline int refill_one(u32 place, u64 now)
 {
 	struct node_ctx *node = node_at(place);
@@ -134,16 +141,15 @@ __noinline int refill_one(u32 place, u64 now)
 		node->quota.next = copy.next;
 		__sync_fetch_and_add(&node->quota.left, copy.left - left);
 	}
-	if (!node->throttled || node->quota.left <= 0)
-		return 0;
-	throttle(node, place, 0);
-	return 1;
+	if (node->throttled && node->quota.left > 0)
+		throttle(node, place, 0);
+	return 0;
 }
 
-/* Start all due periods. Returns 1 if that lifts a throttle. */
-static int refill_all(u64 now)
+/* Starts all due periods. */
+static void refill_all(u64 now)
 {
-	u32 freed = 0, i, j;
+	u32 i, j;
 
 	bpf_for (i, 0, (nodes_used + 63) / 64) {
 		u64 bits = limited_nodes[bounded(i, OVB_MAX_NODES / 64)];
@@ -151,11 +157,10 @@ static int refill_all(u64 now)
 		bpf_for (j, 0, 64) {
 			if (!bits)
 				break;
-			freed |= refill_one(i * 64 + (u32)__builtin_ctzll(bits), now);
+			refill_one(i * 64 + (u32)__builtin_ctzll(bits), now);
 			bits &= bits - 1;
 		}
 	}
-	return freed;
 }
 
 #endif

@@ -92,8 +92,9 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 	taskc->running_since = 0;
 	look_at(p, taskc);
 	look_for_ends(p, taskc);
-	/* A task that is preempted was at work, as far as is known. */
-	if (!taskc->yielded)
+	/* A task that is preempted was at work, as far as is known; one that sleeps will be woken
+	 * for what it waits for. */
+	if (!taskc->yielded || !runnable)
 		taskc->spun_at = 0;
 }
 

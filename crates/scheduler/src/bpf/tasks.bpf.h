@@ -38,7 +38,9 @@ void BPF_STRUCT_OPS(overbook_runnable, struct task_struct *p, u64 enq_flags)
 	if (node != taskc->node)
 		come_to_group(p, taskc, node);
 	taskc->generation = 0;
-	taskc->counted = taskc->weight;
+	/* Who is SCHED_IDLE has what nobody wants, and is nobody's rival: what its group weighs
+	 * would be taken from those beside it, and given to strangers. */
+	taskc->counted = taskc->sched_idle ? 0 : taskc->weight;
 	find_tenant(taskc);
 }
 

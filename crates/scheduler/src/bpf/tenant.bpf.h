@@ -56,6 +56,8 @@ __noinline int stand_alone(u32 vm)
 		if (vmc->weight)
 			node->weight = vmc->weight;
 	}
+	/* Where it was before it may be counted still. */
+	recount_above(place);
 	__sync_fetch_and_add(&generation, 1);
 	return 0;
 }
@@ -105,11 +107,8 @@ __noinline int settle_group(u32 vm, u32 group)
 	before = vmc->own_node ? NULL : node_at(vmc->node);
 	if (before && before->vm == vm)
 		before->vm = 0;
-	if (alone) {
-		stand_alone(vm);
-		recount_above(vmc->node);
-		return 0;
-	}
+	if (alone)
+		return stand_alone(vm);
 	node->vm = vm;
 	vmc->node = group;
 	vmc->own_node = 0;
@@ -144,17 +143,19 @@ __noinline int forget_tenants(u32 pid)
 	return 0;
 }
 
-/* Place of the group of a process, as it was when its leader last woke up. */
-static u32 group_of_process(u32 pid, u32 otherwise)
+/* Place of the group of a process: its leader's, which may have come there in its sleep. */
+__noinline u32 group_of_process(u32 pid, u32 otherwise)
 {
 	struct task_struct *leader = bpf_task_from_pid(pid);
-	struct task_ctx *leaderc;
+	struct cgroup *group;
 
 	if (!leader)
 		return otherwise;
-	leaderc = task_ctx(leader);
-	if (leaderc && leaderc->weight)
-		otherwise = leaderc->node;
+	/* scx_bpf_task_cgroup() is for the task that a callback is about. Without a group it is an
+	 * autogroup, of the root. */
+	group = leader->sched_task_group->css.cgroup;
+	if (!group || group->level <= MAX_DEPTH)
+		otherwise = place_of(group);
 	bpf_task_release(leader);
 	return otherwise;
 }

@@ -203,13 +203,18 @@ static u32 frame_of(const struct task_ctx *taskc, const struct node_ctx *node)
 static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
 		       s32 cpu, u64 level, u64 offset, bool woken, bool follows)
 {
-	u64 turn = aged_slice(tenant), vtime = tenant->vtime, deadline = tenant->deadline;
-	/* On its way to an idle CPU it is not counted yet. */
-	bool slept = (woken || taskc->fresh) && (!node || node->nr_members <= !!taskc->counted);
-	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
-	u64 reach = aged_reach(tenant, node, cpu, slice_ns);
-	u64 floor = ovb_earliest(level, turn, reach, slept) - offset;
+	/* Noted when the last went: by now others may be counted, who wake up on other CPUs. Read
+	 * before the time of which the first of them takes off what is too much. */
+	bool slept = (woken || taskc->fresh) && (!node || node->slept);
+	u64 turn, vtime, deadline, reach, floor;
 
+	barrier();
+	turn = aged_slice(tenant);
+	vtime = tenant->vtime;
+	deadline = tenant->deadline;
+	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
+	reach = aged_reach(tenant, node, cpu, slice_ns);
+	floor = ovb_earliest(level, turn, reach, slept) - offset;
 	if (some_classes)
 		turn = ovb_age(tenant->rate, slice_of_node(node));
 
@@ -229,6 +234,9 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 		__sync_val_compare_and_swap(&tenant->vtime, vtime, floor);
 		vtime = floor;
 	}
+	/* Whoever comes first, be it that it was only changed. */
+	if (node && node->slept)
+		node->slept = 0;
 	if (ovb_turn_over(vtime, deadline, turn))
 		__sync_val_compare_and_swap(&tenant->deadline, deadline, vtime + turn);
 }

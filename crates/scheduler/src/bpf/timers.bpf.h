@@ -10,13 +10,26 @@
 #include "quota.bpf.h"
 #include "yield.bpf.h"
 
+/* Whether somebody who is parked may run again. Where there are more than are looked at at once,
+ * those behind have not been looked at. */
+static bool is_to_unpark(u64 now)
+{
+	s32 parked = scx_bpf_dsq_nr_queued(PARKED);
+
+	return parked > UNPARK || (parked > 0 && ((s64)(now - lifted_at) < 10 * REFILL_NS ||
+						  (s64)(now - unparked_at) >= UNPARK_EVERY));
+}
+
 static int refill(void *map, int *key, struct refill_timer *timer)
 {
 	u64 now = scx_bpf_now();
 
 	bpf_rcu_read_lock();
-	if (refill_all(now) || scx_bpf_dsq_nr_queued(PARKED) > 0)
+	refill_all(now);
+	if (is_to_unpark(now)) {
+		unparked_at = now;
 		unpark();
+	}
 	bpf_rcu_read_unlock();
 	/* When the last limit goes, somebody may be parked, or just about to be. */
 	if (nr_limited || (s64)(now - lifted_at) < 10 * REFILL_NS ||

@@ -51,6 +51,8 @@ struct node_ctx {
 	u32 vcpu_pool;
 	/* Its cpu.max, and whether that is used up. */
 	u32 throttled;
+	/* The last of nr_members had gone, and nobody has been queued since. */
+	u32 slept;
 	struct ovb_quota quota;
 };
 
@@ -154,7 +156,8 @@ __noinline int free_gone(u32 place)
 		struct node_ctx *node = node_at(place);
 		u32 above;
 
-		if (!node || node->nr_active)
+		/* Whoever takes its weight off above comes here after that. */
+		if (!node || node->nr_active || node->counted)
 			break;
 		above = node->parent;
 		if (!__sync_lock_test_and_set(&node->gone, 0))
@@ -262,8 +265,8 @@ __noinline int count_in(struct task_ctx *taskc __arg_nonnull, u32 place, u32 wei
 
 	if (taskc->member_of != member_of) {
 		node = node_at(taskc->member_of);
-		if (node)
-			__sync_fetch_and_sub(&node->nr_members, 1);
+		if (node && __sync_fetch_and_sub(&node->nr_members, 1) == 1)
+			node->slept = 1;
 		node = node_at(member_of);
 		if (node)
 			__sync_fetch_and_add(&node->nr_members, 1);

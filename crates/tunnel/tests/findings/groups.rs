@@ -170,3 +170,20 @@ pub(super) fn raised_asleep() -> Option<String> {
     println!("a task whose group is raised and lowered waits {} ms at the worst", task.longest_wait / MS);
     (task.longest_wait > 3 * SECOND).then(|| format!("a sleeper waits for {} ms", task.longest_wait / MS))
 }
+
+/// A VM that moves while its leader sleeps is a tenant of its new group all the same. By `cgroup.procs` the leader is first.
+pub(super) fn moves_while_its_leader_sleeps() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    let (old, new) = (world.group(0, 100), world.group(0, 300));
+    // The world's first task.
+    let tgid = world.leader("leader", Some(old));
+    let vm = world.vm(VmSpec { tgid, group: Some(old), ..VmSpec::new("mover", 2, Pattern::Compute) });
+    for task in [0].into_iter().chain(world.vcpu_tasks(vm)) {
+        world.at(500 * MS, Change::Group(task, new));
+    }
+    let other = Some(world.group(0, 100));
+    hogs(&mut world, 2, "hog", None, other);
+    let had = measured(&mut world, SECOND, 3 * SECOND).vms[0].cpus;
+    ((had - 1.5).abs() > 0.05)
+        .then(|| format!("a VM whose leader slept as it moved has {had:.2} CPUs of 1.5"))
+}

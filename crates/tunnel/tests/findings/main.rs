@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 63] = [
+const FINDINGS: [Finding; 69] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -77,6 +77,12 @@ const FINDINGS: [Finding; 63] = [
     ("a VM with a real-time vCPU", false, groups::a_real_time_vcpu),
     ("SCHED_IDLE bound to CPUs that are not preferred", false, waits::idle_tasks_bound_outside),
     ("who loses its CPU to a real-time task", false, waits::taken_by_real_time),
+    ("a group beside SCHED_IDLE tasks", false, shares::beside_sched_idle),
+    ("large groups in a small pool", true, shares::large_groups_in_a_small_pool),
+    ("two who come at once after a sleep", false, waits::two_come_at_once),
+    ("an LLC that real-time tasks have", false, waits::an_llc_taken_by_real_time),
+    ("a VM that moves while its leader sleeps", false, groups::moves_while_its_leader_sleeps),
+    ("many who are parked", false, quotas::many_parked),
 ];
 
 #[test]

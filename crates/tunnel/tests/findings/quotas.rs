@@ -91,3 +91,19 @@ pub(super) fn back_from_parking() -> Option<String> {
     (wait > 40 * MS)
         .then(|| format!("beside a crowd that comes back to its quota one waits for {} ms", wait / MS))
 }
+
+/// While nobody is let go the timer of `cpu.max` does not look at all who are parked each time.
+pub(super) fn many_parked() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    let group = world.group(0, 100);
+    hogs(&mut world, 300, "limited", None, Some(group));
+    // Each runs once, and the group owes that for seconds.
+    world.at(MS, Change::Bandwidth(group, 1_000_000, 1_000));
+    world.run(2 * SECOND);
+    world.count_costs(true);
+    world.run(6 * SECOND);
+    let report = world.report();
+    let calls = report.costs.iter().find(|cost| cost.name == "timer").map_or(0, |cost| cost.kfuncs);
+    println!("with 300 parked the timer makes {} calls each time", calls / 4000);
+    (calls > 400_000).then(|| format!("with 300 parked the timer makes {} calls each time", calls / 4000))
+}

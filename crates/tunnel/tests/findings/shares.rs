@@ -205,3 +205,33 @@ pub(super) fn threads_elsewhere() -> Option<String> {
     println!("a VM with threads elsewhere has {had:.2} CPUs of 2");
     ((had - 2.0).abs() > 0.1).then(|| format!("a VM with threads elsewhere has {had:.2} CPUs of 2"))
 }
+
+/// Who is SCHED_IDLE has what nobody wants: what its group weighs is not taken from the groups beside it.
+pub(super) fn beside_sched_idle() -> Option<String> {
+    let mut world = World::new(host(1, 1)).unwrap();
+    let above = world.group(0, 100);
+    let [busy, idle] = [world.group(above, 100), world.group(above, 100)];
+    hogs(&mut world, 1, "busy", None, Some(busy));
+    world.task(TaskSpec { policy: 5, group: Some(idle), ..TaskSpec::new("idle", Kind::Hog) });
+    hogs(&mut world, 1, "root", None, None);
+    let (had, _) = of(&measured(&mut world, SECOND, 6 * SECOND), "busy");
+    ((had - 0.5).abs() > 0.03).then(|| format!("beside SCHED_IDLE tasks a group has {had:.3} CPUs of 0.5"))
+}
+
+/// Who wakes up in a pool is as far ahead of large groups there as on a host that has no other CPUs.
+pub(super) fn large_groups_in_a_small_pool() -> Option<String> {
+    let had = |cpus| {
+        let mut world = World::new(host(cpus, 1)).unwrap();
+        for i in 0..7 {
+            let group = Some(world.group(0, 100));
+            hogs(&mut world, 16, &format!("hog{i}-"), Some(vec![0, 1]), group);
+        }
+        let group = Some(world.group(0, 100));
+        let sleeper = TaskSpec::new("sleeper", Kind::Sleeper(50 * MS, 300 * MS));
+        world.task(TaskSpec { cpus: Some(vec![0, 1]), group, ..sleeper });
+        of(&measured(&mut world, SECOND, 21 * SECOND), "sleeper").0
+    };
+    let (alone, beside) = (had(2), had(16));
+    println!("a sleeper beside large groups has {beside:.3} CPUs in a pool, {alone:.3} otherwise");
+    (beside > 1.15 * alone).then(|| format!("in a pool it has {beside:.3} CPUs, {alone:.3} otherwise"))
+}

@@ -371,3 +371,42 @@ pub(super) fn bound_outside() -> Option<String> {
     println!("bound to CPUs that are not preferred: {waits:?} ms");
     waits.iter().any(|wait| *wait > 11_000).then(|| format!("who is bound there waits for {waits:?} ms"))
 }
+
+/// Two members of a group that has slept begin on two CPUs at once: it keeps a slice of its lag all the same. Beside two who
+/// begin 20 ms apart a hog waits for 24 ms.
+pub(super) fn two_come_at_once() -> Option<String> {
+    let mut world = World::new(Host { interleave: 2, pause_ns: 20_000, ..host(2, 1) }).unwrap();
+    let (busy, sleepy) = (world.group(0, 100), world.group(0, 100));
+    for cpu in 0..2 {
+        let hog = TaskSpec::new(&format!("hog{cpu}"), Kind::Hog);
+        world.task(TaskSpec { cpus: Some(vec![cpu]), group: Some(busy), ..hog });
+        for wave in 1..40 {
+            // Each runs once, and sleeps for ever.
+            let brief = TaskSpec::new("brief", Kind::Sleeper(40 * MS, 1000 * SECOND));
+            let brief = TaskSpec { cpus: Some(vec![cpu]), group: Some(sleepy), ..brief };
+            world.at(wave * SECOND / 2, Change::Begin(Box::new(brief)));
+        }
+    }
+    let report = measured(&mut world, SECOND / 4, 20 * SECOND);
+    let hogs = report.tasks.iter().filter(|task| task.name.starts_with("hog"));
+    let wait = hogs.map(|task| task.longest_wait).max().unwrap();
+    println!("beside two who begin at once a hog waits for {} ms", wait / MS);
+    (wait > 30 * MS).then(|| format!("beside two who begin at once a hog waits for {} ms", wait / MS))
+}
+
+/// Real-time tasks have all CPUs of an LLC: who waits there is taken over before the kernel's watchdog looks.
+pub(super) fn an_llc_taken_by_real_time() -> Option<String> {
+    let mut world = World::new(host(4, 2)).unwrap();
+    for cpu in 0..2 {
+        let kind = Kind::RealTime(100 * SECOND, MS);
+        world.task(TaskSpec { cpus: Some(vec![cpu]), ..TaskSpec::new(&format!("rt{cpu}"), kind) });
+    }
+    let idle = TaskSpec { policy: 5, cpus: Some(vec![0, 1]), ..TaskSpec::new("idle", Kind::Hog) };
+    let idle = world.task(idle);
+    hogs(&mut world, 4, "hog", Some(vec![2, 3]), None);
+    // It stays in that LLC's queue.
+    world.at(100 * MS, Change::Affinity(idle, (0..4).collect()));
+    let wait = task(&measured(&mut world, 200 * MS, 40 * SECOND), "idle").longest_wait;
+    println!("a SCHED_IDLE task in an LLC of real-time tasks waits for {} s", wait / SECOND);
+    (wait > 25 * SECOND).then(|| format!("a SCHED_IDLE task there waits for {} s", wait / SECOND))
+}
