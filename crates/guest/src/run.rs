@@ -10,11 +10,12 @@ use crate::native;
 use crate::options::Options;
 use crate::stats::GuestStats;
 use crate::trace;
-use crate::watch::{self, COMMAND, SET, watch};
-use anyhow::{Result, bail};
+use crate::watch::{self, watch};
+use anyhow::Result;
 use overbook_cli::Bare;
 use overbook_cli::output::{Stdout, ready};
 use overbook_scheduler::backoff::Backoff;
+use overbook_scheduler::client::Served;
 use overbook_scheduler::session::{Order, Orders};
 use overbook_scheduler::{anew, client, preflight, replace};
 use std::io::Write;
@@ -39,15 +40,15 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     }
     if let Some(seconds) = options.monitor {
         let mut show = |now: GuestStats| now.print(&mut Stdout);
-        return client::monitor(COMMAND, seconds, &stop, &GuestStats::is_ours, &mut show);
+        return client::monitor(seconds, &stop, &mut show);
     }
     if !options.set.is_empty() {
-        let answer: GuestStats = client::set(COMMAND, SET, &options.set)?;
-        writeln!(Stdout, "{}", client::changed(COMMAND, &options.set, &answer.follows)?)?;
+        writeln!(Stdout, "{}", client::set::<GuestStats>(&options.set)?.in_force())?;
         return Ok(());
     }
     if options.status {
-        return status();
+        writeln!(Stdout, "{}", serde_json::to_string(&client::ask::<GuestStats>()?)?)?;
+        return Ok(());
     }
     if options.clean_up {
         let _lock = Lock::take(Duration::ZERO)?;
@@ -55,16 +56,6 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
     }
     native::refuse()?;
     if options.hold { hold(options) } else { follow(options, &stop) }
-}
-
-/// Prints the statistics of the one that runs.
-fn status() -> Result<()> {
-    let now: GuestStats = client::connect(COMMAND)?.request("stats", Vec::new())?;
-    if !now.is_ours() {
-        bail!("the scheduler that runs is none of `{COMMAND}`");
-    }
-    writeln!(Stdout, "{}", serde_json::to_string(&now)?)?;
-    Ok(())
 }
 
 /// Has the guest follow until the end; begins again when CPUs come or go.
@@ -89,7 +80,7 @@ fn follow(options: &Options, stop: &dyn Fn() -> bool) -> Result<()> {
             return Ok(());
         }
         if lock.is_none() {
-            replace::take_over(COMMAND, Lock::is_taken)?;
+            replace::take_over(GuestStats::COMMAND, Lock::is_taken)?;
             // Somebody may clean up after the other for a moment.
             lock = Some(Lock::take(LEAVES)?);
             if options.enforce == Enforcement::SchedExt {

@@ -2,6 +2,7 @@
 //! What `--stats`, `--monitor` and `--json` show.
 
 use anyhow::Result;
+use overbook_scheduler::client::Served;
 use overbook_scheduler::stats::HostStats;
 use scx_stats_derive::{Stats, stat_doc};
 use serde::{Deserialize, Serialize};
@@ -69,12 +70,16 @@ pub struct GuestStats {
     pub preempt: u64,
 }
 
-impl GuestStats {
-    /// Whether they are of `overbook guest`: what others serve has none of these fields, and so all of them empty.
-    pub fn is_ours(&self) -> bool {
-        !self.follows.is_empty()
-    }
+impl Served for GuestStats {
+    const COMMAND: &'static str = "overbook guest";
+    const SET: &'static str = "set-guest";
 
+    fn in_force(&self) -> &str {
+        &self.follows
+    }
+}
+
+impl GuestStats {
     /// Takes the scheduler's counts in.
     pub fn add(&mut self, scheduler: &HostStats) {
         self.pushed = scheduler.pushed;
@@ -122,8 +127,10 @@ mod tests {
         let guest = GuestStats { follows: "floor=1".into(), ..GuestStats::default() };
         let host = HostStats { settings: "slice-us=3000".into(), ..HostStats::default() };
         let (guests, hosts) = (serde_json::to_value(&guest).unwrap(), serde_json::to_value(&host).unwrap());
-        assert!(guest.is_ours() && host.is_ours());
-        assert!(!serde_json::from_value::<GuestStats>(hosts).unwrap().is_ours());
-        assert!(!serde_json::from_value::<HostStats>(guests).unwrap().is_ours());
+        assert_eq!(guest.clone().ours().unwrap(), guest);
+        assert!(host.ours().is_ok());
+        let why = serde_json::from_value::<GuestStats>(hosts).unwrap().ours().unwrap_err();
+        assert_eq!(why.to_string(), "the scheduler that runs is none of `overbook guest`");
+        assert!(serde_json::from_value::<HostStats>(guests).unwrap().ours().is_err());
     }
 }

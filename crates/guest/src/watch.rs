@@ -7,18 +7,13 @@ use crate::settings::Settings;
 use crate::stats::GuestStats;
 use anyhow::Result;
 use overbook_cli::changes::{Change, changes};
+use overbook_scheduler::client::Served;
 use overbook_scheduler::ending;
 use overbook_scheduler::session::{self, Arguments, POLL, Session};
 use scx_stats::prelude::*;
 use scx_utils::UserExitInfo;
 use std::io::Write;
 use std::time::{Duration, Instant};
-
-/// What starts it.
-pub(crate) const COMMAND: &str = "overbook guest";
-
-/// Argument of a client's request that changes the guest; a host's has another name.
-pub(crate) const SET: &str = "set-guest";
 
 /// How often it looks whether it is to stop while it stands by, and should not be noticed.
 const REST: Duration = Duration::from_secs(1);
@@ -99,12 +94,11 @@ impl Watch<'_> {
 }
 
 impl Session for Watch<'_> {
-    const COMMAND: &'static str = COMMAND;
     type Request = Vec<Change>;
     type Stats = GuestStats;
 
     fn read(arguments: &Arguments) -> Result<Option<Vec<Change>>> {
-        arguments.get(SET).map(|text| changes::<Settings>(text)).transpose()
+        arguments.get(GuestStats::SET).map(|text| changes::<Settings>(text)).transpose()
     }
 
     fn describe() -> Vec<StatsMeta> {

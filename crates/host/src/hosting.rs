@@ -7,6 +7,7 @@ use crate::settings::Settings;
 use anyhow::Result;
 use overbook_cli::changes::{Change, Changeable, changes};
 use overbook_scheduler::Scheduler;
+use overbook_scheduler::client::Served;
 use overbook_scheduler::costs::ProgramStats;
 use overbook_scheduler::session::{Arguments, POLL, Session};
 use overbook_scheduler::stats::{ClassStats, HostStats, TierStats, VcpuStats, VmStats};
@@ -14,13 +15,6 @@ use scx_stats::prelude::*;
 use scx_utils::UserExitInfo;
 use std::io::Write;
 use std::time::Duration;
-
-/// What starts it.
-pub(crate) const COMMAND: &str = "overbook host";
-
-/// Argument of a client's request that changes the scheduler; a guest's has another name, so that neither takes what the
-/// other is told.
-pub(crate) const SET: &str = "set";
 
 /// The scheduler, attached, and what is done beside it.
 pub(crate) struct Hosting<'s, 'a> {
@@ -73,12 +67,11 @@ impl<'s, 'a> Hosting<'s, 'a> {
 }
 
 impl Session for Hosting<'_, '_> {
-    const COMMAND: &'static str = COMMAND;
     type Request = Request;
     type Stats = HostStats;
 
     fn read(arguments: &Arguments) -> Result<Option<Request>> {
-        if let Some(text) = arguments.get(SET) {
+        if let Some(text) = arguments.get(HostStats::SET) {
             return Ok(Some(Request::Set(changes::<Settings>(text)?)));
         }
         Ok(arguments.contains_key(TELL).then_some(Request::Classes))

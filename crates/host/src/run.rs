@@ -3,7 +3,7 @@
 
 use crate::assignments::{self, assign};
 use crate::classes::{self, Assignment, TELL};
-use crate::hosting::{COMMAND, Hosting, Left, SET};
+use crate::hosting::{Hosting, Left};
 use crate::namespace;
 use crate::options::Options;
 use anyhow::{Context, Result, bail};
@@ -11,6 +11,7 @@ use overbook_cli::Bare;
 use overbook_cli::changes::Change;
 use overbook_cli::output::{Stdout, note, ready};
 use overbook_scheduler::backoff::Backoff;
+use overbook_scheduler::client::Served;
 use overbook_scheduler::session::{self, Order, Orders, POLL, Session};
 use overbook_scheduler::stats::HostStats;
 use overbook_scheduler::{Mode, Scheduler, anew, client, ending, faults, preflight, replace};
@@ -68,7 +69,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             return Ok(());
         }
         if std::mem::take(&mut replace) && preflight::loaded().is_some() {
-            replace::take_over(COMMAND, || !preflight::is_free())?;
+            replace::take_over(HostStats::COMMAND, || !preflight::is_free())?;
         }
         let mut hosting = Hosting::begin(&mut scheduler, settings, options.costs, options.stretch)?;
         let asked = session::work(&mut hosting, options.stats, &stop)?;
@@ -129,7 +130,7 @@ fn hold(options: &Options) -> Result<()> {
 
 fn monitor(seconds: f64, stop: &dyn Fn() -> bool) -> Result<()> {
     let mut shown = HostStats::default();
-    client::monitor(COMMAND, seconds, stop, &HostStats::is_ours, &mut |now: HostStats| {
+    client::monitor(seconds, stop, &mut |now: HostStats| {
         now.since(&shown).print(&mut Stdout)?;
         shown = now;
         Ok(())
@@ -137,24 +138,23 @@ fn monitor(seconds: f64, stop: &dyn Fn() -> bool) -> Result<()> {
 }
 
 fn set(wanted: &[Change]) -> Result<()> {
-    let answer: HostStats = client::set(COMMAND, SET, wanted)?;
-    writeln!(Stdout, "{}", client::changed(COMMAND, wanted, &answer.settings)?)?;
+    writeln!(Stdout, "{}", client::set::<HostStats>(wanted)?.in_force())?;
     Ok(())
 }
 
 fn tell(assignment: &Assignment) -> Result<()> {
     let (pid, who) = classes::find(&assignment.vm)?;
-    let class = assignment.class.name();
+    let (class, command) = (assignment.class.name(), HostStats::COMMAND);
     assign(Path::new(assignments::FILE), pid, assignment.class)?;
-    let Ok(mut client) = client::connect(COMMAND) else {
+    let Ok(mut client) = client::connect::<HostStats>() else {
         writeln!(
             Stdout,
-            "{who} [{pid}] is {class} from when `{COMMAND}` runs, which it does not, until the VM ends"
+            "{who} [{pid}] is {class} from when `{command}` runs, which it does not, until the VM ends"
         )?;
         return Ok(());
     };
     let asked = vec![(TELL.into(), format!("{pid}={class}"))];
-    let kept = || format!("{who} [{pid}] is {class} from when `{COMMAND}` runs");
+    let kept = || format!("{who} [{pid}] is {class} from when `{command}` runs");
     let answer: HostStats = client.request("stats", asked).with_context(kept)?;
     if answer.classes.is_empty() {
         bail!("{}: what runs is another scheduler, or an older one without classes", kept());

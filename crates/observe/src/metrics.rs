@@ -3,8 +3,9 @@
 
 use crate::seen::{self, Labels};
 use crate::snapshot::{PATIENCE_MS, Snapshot};
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use overbook_guest::stats::GuestStats;
+use overbook_scheduler::client::Served;
 use overbook_scheduler::stats::{ClassStats, HostStats, TierStats, VmStats};
 use overbook_vms::names::Identity;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -42,9 +43,8 @@ impl Counted {
         if answer.get("nr_preferred").is_some() {
             return Ok(Counted::Guest(serde_json::from_value(answer)?));
         }
-        let host: Box<HostStats> = serde_json::from_value(answer).context(NONE)?;
-        ensure!(host.is_ours(), NONE);
-        Ok(Counted::Host(host))
+        let host: HostStats = serde_json::from_value(answer).context(NONE)?;
+        Ok(Counted::Host(Box::new(host.ours().context(NONE)?)))
     }
 
     /// Writes it; `seen` knows the VMs' names.

@@ -6,6 +6,7 @@ use crate::vms::{self, Threads};
 use anyhow::Result;
 use overbook_cli::cpulist;
 use overbook_probe::Probe;
+use overbook_scheduler::client::Served;
 use overbook_scheduler::preflight;
 use overbook_scheduler::stats::HostStats;
 use overbook_vms::names::{self, Identity};
@@ -13,6 +14,7 @@ use scx_stats::prelude::StatsClient;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// One vCPU since its start.
@@ -30,6 +32,21 @@ pub struct VcpuCounters {
     /// PAUSE exits that KVM took for spinning; since the probes were attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spins: Option<u64>,
+}
+
+impl VcpuCounters {
+    /// Of a thread, before anything is read.
+    fn of(tid: i32) -> VcpuCounters {
+        VcpuCounters { tid, ..VcpuCounters::default() }
+    }
+
+    /// Reads when it ran and waited; nothing if the thread has ended.
+    fn read_times(&mut self, pid: i32) -> Option<()> {
+        let schedstat = fs::read_to_string(format!("/proc/{pid}/task/{}/schedstat", self.tid)).ok()?;
+        let mut words = schedstat.split_whitespace().map(|word| word.parse().unwrap_or(0));
+        (self.run_ns, self.wait_ns) = (words.next()?, words.next()?);
+        Some(())
+    }
 }
 
 /// One VM.
@@ -95,10 +112,17 @@ impl Snapshot {
 
     /// What /proc and /sys tell, without a probe; spins and yields are not known.
     pub fn from_outside() -> Snapshot {
+        let mut snapshot = Snapshot::with_all_vms();
+        snapshot.read_times();
+        snapshot
+    }
+
+    /// Who is there, which takes a while: no time is read yet.
+    fn with_all_vms() -> Snapshot {
         let loads = fs::read_to_string("/sys/kernel/sched_ext/enable_seq").ok();
         let vm = |(pid, threads): (i32, Threads)| {
             let who = names::of(pid as u32);
-            let vcpus = vcpus(pid, &threads);
+            let vcpus = threads.iter().map(|(id, tid)| (*id, VcpuCounters::of(*tid))).collect();
             (pid, VmCounters { name: who.to_string(), who, vcpus, ..VmCounters::default() })
         };
         Snapshot {
@@ -109,6 +133,14 @@ impl Snapshot {
             sight: Sight::Blind("nobody has looked".into()),
             ..Snapshot::default()
         }
+    }
+
+    /// Reads the times of all vCPUs, one after the other at once. Those that have ended go.
+    fn read_times(&mut self) {
+        for (pid, vm) in &mut self.vms {
+            vm.vcpus.retain(|_, vcpu| vcpu.read_times(*pid).is_some());
+        }
+        self.busy_ns = busy_ns(&fs::read_to_string("/proc/stat").unwrap_or_default());
     }
 
     /// Why spins cannot be seen, if so.
@@ -168,19 +200,21 @@ impl Observer {
     /// # Errors
     /// The kernel cannot read its own maps.
     pub fn snapshot(&mut self) -> Result<Snapshot> {
+        let mut snapshot = Snapshot::with_all_vms();
+        // Beside vCPUs that contend, whatever comes between this and what is counted may take a while.
+        // A recording is known by its beginning with 0.
+        snapshot.at_ns = self.start.map_or(0, |start| start.elapsed().as_nanos() as u64);
+        self.start = self.start.or_else(|| Some(Instant::now()));
+        snapshot.read_times();
         let probe = self.probe.as_ref().ok();
         let spins = probe.map(Probe::spin_times).transpose()?.unwrap_or_default();
         let counts = probe.map(Probe::read).transpose()?.unwrap_or_default();
-        // A recording is known by its beginning with 0.
-        let at_ns = self.start.map_or(0, |start| start.elapsed().as_nanos() as u64);
-        self.start = self.start.or_else(|| Some(Instant::now()));
-        let mut snapshot = Snapshot { at_ns, ..Snapshot::from_outside() };
         if let Some(probe) = probe {
-            let gone: Vec<i32> =
-                counts.keys().copied().filter(|pid| !snapshot.vms.contains_key(pid)).collect();
+            // One that has just begun is not among the VMs yet.
+            let is_gone = |pid: &i32| !Path::new(&format!("/proc/{pid}")).exists();
+            let gone: Vec<i32> = counts.keys().copied().filter(is_gone).collect();
             probe.forget(&gone)?;
         }
-        snapshot.busy_ns = busy_ns(&fs::read_to_string("/proc/stat").unwrap_or_default());
         for (pid, vm) in &mut snapshot.vms {
             let kvm = counts.get(pid).cloned().unwrap_or_default();
             (vm.yields_tried, vm.yields_ok) = (Some(kvm.yield_tried), Some(kvm.yield_ok));
@@ -209,7 +243,7 @@ impl Observer {
         if answer.is_err() {
             self.client = None;
         }
-        let mut stats = answer.ok().filter(HostStats::is_ours)?;
+        let mut stats = answer.ok()?.ours().ok()?;
         stats.vms.retain(|_, vm| vm.alive > 0);
         Some(stats)
     }
@@ -234,21 +268,11 @@ fn short_name(name: String) -> String {
     if name.starts_with("overbook") { "overbook".into() } else { name }
 }
 
-fn vcpus(pid: i32, threads: &Threads) -> BTreeMap<u32, VcpuCounters> {
-    let one = |(id, tid): (&u32, &i32)| {
-        let schedstat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/schedstat")).ok()?;
-        let mut words = schedstat.split_whitespace().map(|word| word.parse().unwrap_or(0));
-        let (run_ns, wait_ns) = (words.next()?, words.next()?);
-        Some((*id, VcpuCounters { tid: *tid, run_ns, wait_ns, ..VcpuCounters::default() }))
-    };
-    threads.iter().filter_map(one).collect()
-}
-
 /// Reads snapshots that were recorded, a line of JSON each.
 ///
 /// # Errors
 /// The file cannot be read, or a line is none; the message names it.
-pub fn read_recording(file: &std::path::Path) -> Result<Vec<Snapshot>> {
+pub fn read_recording(file: &Path) -> Result<Vec<Snapshot>> {
     let mut snapshots = read_lines(file)?;
     // A recording that does not say whether there were probes tells it where they counted something.
     let seeing = snapshots.iter().any(Snapshot::is_seeing);

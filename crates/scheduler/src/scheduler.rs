@@ -22,7 +22,7 @@ use std::ffi::CStr;
 use std::fs;
 use std::mem::MaybeUninit;
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// What the scheduler is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +46,8 @@ pub struct Scheduler<'a> {
     /// Factor of all times.
     stretch: f64,
     visible: Visibility,
+    /// When it was opened.
+    since: Instant,
     vendors: Vendors,
     /// How often CPUs had come or gone when it was opened.
     hotplugs: u64,
@@ -96,6 +98,7 @@ impl<'a> Scheduler<'a> {
             tunables: Tunables::DEFAULT,
             stretch: loading.stretch,
             visible,
+            since: Instant::now(),
             vendors,
             hotplugs,
             counts_spins,

@@ -2,6 +2,7 @@
 //! A program of ours while it works: it serves statistics, does what clients ask, and prints. `overbook host` and
 //! `overbook guest` are sessions.
 
+use crate::client::Served;
 use crate::replace::LEAVE;
 use anyhow::{Result, anyhow, bail};
 use overbook_cli::output;
@@ -23,12 +24,10 @@ type Answer<S> = std::result::Result<<S as Session>::Stats, String>;
 
 /// What works, and can be asked.
 pub trait Session {
-    /// What starts it; also how it is known when it is asked to leave.
-    const COMMAND: &'static str;
     /// What clients can ask of it beside statistics.
     type Request: Send + Sync + 'static;
-    /// Its statistics.
-    type Stats: ToJson + Send + Sync + 'static;
+    /// Its statistics. The command that starts it is also how it is known when it is asked to leave.
+    type Stats: Served + ToJson + Send + Sync + 'static;
 
     /// What a client's arguments ask for, if for anything; checked here, before the session hears of it.
     ///
@@ -138,8 +137,8 @@ enum Asked<R> {
 fn is_to_leave<S: Session>(arguments: &Arguments) -> Result<bool> {
     match arguments.get(LEAVE) {
         None => Ok(false),
-        Some(who) if who == S::COMMAND => Ok(true),
-        Some(who) => bail!("`{}` runs, and not {who}", S::COMMAND),
+        Some(who) if who == S::Stats::COMMAND => Ok(true),
+        Some(who) => bail!("`{}` runs, and not {who}", S::Stats::COMMAND),
     }
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Statistics: what the scheduler did for every VM.
 
+use crate::client::Served;
 use crate::costs::ProgramStats;
 use crate::intf;
 use anyhow::Result;
@@ -151,6 +152,8 @@ counters! {
 #[serde(default)]
 #[stat(desc = "Overbook's host scheduler", top)]
 pub struct HostStats {
+    #[stat(desc = "ns since it was loaded, when this was read")]
+    pub at_ns: u64,
     #[stat(desc = "what is in force of what `--set` changes")]
     pub settings: String,
     #[stat(desc = "what is seen of guests' interrupts")]
@@ -196,12 +199,16 @@ pub struct HostStats {
     pub programs: BTreeMap<String, ProgramStats>,
 }
 
-impl HostStats {
-    /// Whether they are of `overbook host`: what others serve has none of these fields, and so all of them empty.
-    pub fn is_ours(&self) -> bool {
-        !self.settings.is_empty()
-    }
+impl Served for HostStats {
+    const COMMAND: &'static str = "overbook host";
+    const SET: &'static str = "set";
 
+    fn in_force(&self) -> &str {
+        &self.settings
+    }
+}
+
+impl HostStats {
     /// The host's counters, each with its `enum ovb_count`.
     fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 16] {
         [

@@ -22,7 +22,11 @@ impl Scheduler<'_> {
     /// # Errors
     /// A map cannot be read.
     pub fn stats(&self) -> Result<HostStats> {
-        let mut stats = HostStats { visible: self.visible.describe().into(), ..HostStats::default() };
+        let mut stats = HostStats {
+            at_ns: self.since.elapsed().as_nanos() as u64,
+            visible: self.visible.describe().into(),
+            ..HostStats::default()
+        };
         let rows = self.skel.maps.cpu_ctxs.lookup_percpu(&0u32.to_ne_bytes(), MapFlags::ANY)?;
         let words: Vec<Vec<u64>> = rows.unwrap_or_default().iter().map(|row| words_of(row)).collect();
         // The counters are the last of a CPU's words.
