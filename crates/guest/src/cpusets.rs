@@ -75,9 +75,11 @@ impl Changed {
             if fs::read_to_string(&file).is_ok_and(|now| self.is_ours(name, &now)) {
                 // An empty write is none at all. Kernels do not let a cgroup with tasks go back to nothing; all that there
                 // can ever be for them is the same to them. One that had CPUs of its own never has more.
-                let _ = match before.is_empty() {
-                    true => fs::write(&file, "\n").or_else(|_| fs::write(&file, others(&self.root))),
-                    false => fs::write(&file, format!("{}\n", all_but(before, slice::from_ref(&apart)))),
+                let _ = match (before.is_empty(), without(before, slice::from_ref(&apart))) {
+                    (true, _) => fs::write(&file, "\n").or_else(|_| fs::write(&file, others(&self.root))),
+                    (false, Some(left)) => fs::write(&file, format!("{left}\n")),
+                    // All of it is a partition's now.
+                    (false, None) => Ok(()),
                 };
             }
         }
@@ -119,9 +121,14 @@ fn others(root: &Path) -> String {
 }
 
 fn all_but(possible: &str, apart: &[Cpus]) -> String {
-    let all = cpulist::parse(possible).unwrap_or_default();
+    without(possible, apart).unwrap_or_else(|| possible.into())
+}
+
+/// A list of CPUs without some; nothing if none is left.
+fn without(list: &str, apart: &[Cpus]) -> Option<String> {
+    let all = cpulist::parse(list).unwrap_or_default();
     let left: Cpus = all.into_iter().filter(|cpu| !apart.iter().any(|cpus| cpus.contains(cpu))).collect();
-    if left.is_empty() { possible.into() } else { cpulist::format(&left) }
+    (!left.is_empty()).then(|| cpulist::format(&left))
 }
 
 /// A task of a cgroup, or of one below it, that may run on these CPUs only.
@@ -387,18 +394,22 @@ mod tests {
     /// A partition that is made while a cgroup is narrowed keeps its CPUs when that one has its own back.
     #[test]
     fn what_a_partition_has_taken_stays_its_own() {
-        let dir = tree(&[("b.slice", "2,3", "member"), ("c.slice", "4,5", "member")]);
+        let dir =
+            tree(&[("a.slice", "0,1", "member"), ("b.slice", "2,3", "member"), ("c.slice", "4,5", "member")]);
         let cpus = |name: &str| fs::read_to_string(dir.path().join(name).join(CPUS)).unwrap();
+        let all = || ["a.slice", "b.slice", "c.slice"].map(cpus);
         let mut cpusets = Cpusets::new(dir.path(), Path::new("")).unwrap();
-        prefer(&mut cpusets, "0-2,4,7");
-        assert_eq!(["b.slice", "c.slice"].map(cpus), ["2", "4"]);
-        let partition = dir.path().join("d");
-        fs::create_dir(&partition).unwrap();
-        fs::write(partition.join("cgroup.procs"), "").unwrap();
-        fs::write(partition.join(CPUS), "3\n").unwrap();
-        fs::write(partition.join(PARTITION), "root\n").unwrap();
+        prefer(&mut cpusets, "0,2,4,7");
+        assert_eq!(all(), ["0", "2", "4"]);
+        for (name, cpus) in [("d", "3\n"), ("e", "0-1\n")] {
+            let partition = dir.path().join(name);
+            fs::create_dir(&partition).unwrap();
+            fs::write(partition.join("cgroup.procs"), "").unwrap();
+            fs::write(partition.join(CPUS), cpus).unwrap();
+            fs::write(partition.join(PARTITION), "root\n").unwrap();
+        }
         prefer(&mut cpusets, "0-7");
-        assert_eq!(["b.slice", "c.slice"].map(cpus), ["2\n", "4-5\n"]);
+        assert_eq!(all(), ["0", "2\n", "4-5\n"]);
     }
 
     #[test]

@@ -32,8 +32,8 @@ impl Steering {
         let shared: Cpus = preferred.difference(isolated).copied().collect();
         let of = |allowed: &Cpus, cpus: &Cpus| allowed.intersection(cpus).copied().collect::<Cpus>();
         let irqs = self.irqs();
-        // One that has gone with its device is another's when it comes again.
-        self.before.retain(|irq, _| irqs.contains(irq));
+        // One that has gone with its device is another's when it comes again. None at all means that nothing could be read.
+        self.before.retain(|irq, _| irqs.is_empty() || irqs.contains(irq));
         for irq in irqs {
             let Ok(now) = fs::read_to_string(self.file(irq)) else { continue };
             let original = self.before.get(&irq).unwrap_or(&now).trim().to_string();
@@ -102,6 +102,8 @@ mod tests {
     #[test]
     fn what_a_device_had_is_not_given_to_the_next_of_its_number() {
         let dir = tempfile::tempdir().unwrap();
+        // Some machine's timer, which stays.
+        fs::create_dir(dir.path().join("0")).unwrap();
         let folder = dir.path().join("9");
         let plug = |cpus: &str| {
             fs::create_dir(&folder).unwrap();
@@ -120,6 +122,22 @@ mod tests {
         look([0, 1]);
         steering.restore();
         assert_eq!(fs::read_to_string(folder.join("smp_affinity_list")).unwrap(), "0");
+    }
+
+    #[test]
+    fn a_list_that_cannot_be_read_once_costs_nobody_its_cpus() {
+        let dir = tempfile::tempdir().unwrap();
+        let (all, file) = (dir.path().join("irq"), dir.path().join("irq/9/smp_affinity_list"));
+        fs::create_dir_all(all.join("9")).unwrap();
+        fs::write(&file, "2-3").unwrap();
+        let mut steering = Steering::new(&all);
+        steering.survey(&Cpus::from([0, 1]), &Cpus::new());
+        assert_eq!(steering.follow(), 1);
+        fs::rename(&all, dir.path().join("away")).unwrap();
+        steering.survey(&Cpus::from([0, 1]), &Cpus::new());
+        fs::rename(dir.path().join("away"), &all).unwrap();
+        steering.restore();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "2-3");
     }
 
     #[test]

@@ -201,6 +201,10 @@ fn add_scheduler(row: &mut VmRow, before: Option<&HostStats>, after: &HostStats,
     let pid = row.pid as u32;
     let Some(now) = after.vms.get(&pid) else { return };
     let then = before.and_then(|stats| stats.vms.get(&pid)).cloned().unwrap_or_default();
+    // Its answer may come late, and says when it was.
+    let grown =
+        before.filter(|before| before.at_ns > 0).map(|before| after.at_ns.saturating_sub(before.at_ns));
+    let seconds = grown.filter(|ns| *ns > 0).map_or(seconds, |ns| ns as f64 / 1e9);
     let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
     row.delivered = Some(per_second(now.delivered, then.delivered));
     row.class = Some(now.class.clone()).filter(|class| !class.is_empty());
@@ -287,6 +291,18 @@ mod tests {
         };
         assert_eq!(rate(None, "overbook"), None);
         assert_eq!((rate(ours(600), "overbook"), rate(None, "EEVDF")), (Some(300.0), Some(900.0)));
+    }
+
+    /// A host that is busy keeps the scheduler's answer waiting.
+    #[test]
+    fn a_late_answer_is_of_its_own_time() {
+        let ours = |at_ns, delivered| {
+            let vm = VmStats { delivered, ..VmStats::default() };
+            Some(HostStats { at_ns, vms: BTreeMap::from([(7, vm)]), ..HostStats::default() })
+        };
+        let (mut from, mut to) = (snapshot(0, 10, 0, 0), snapshot(1_000_000_000, 10, 0, 0));
+        (from.overbook, to.overbook) = (ours(5_000_000_000, 100), ours(7_000_000_000, 700));
+        assert_eq!(Window::between(&from, &to).vms[0].delivered, Some(300.0));
     }
 
     #[test]

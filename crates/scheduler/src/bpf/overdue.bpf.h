@@ -182,9 +182,10 @@ static bool look_for_overdue(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 		cpuc->urgent--;
 	cpuc->looked_at = now;
 	look_for_raised(cpu, llc);
-	/* Not all CPUs into the same at a time. */
+	/* Not all CPUs into the same at a time; twice into each, as looks begin at either end by
+	 * turns. */
 	if (nr_llcs > 1 && !(cpuc->looks % FAR_LOOKS))
-		llc = (cpuc->looks / FAR_LOOKS + (u32)cpu) % nr_llcs;
+		llc = (cpuc->looks / (2 * FAR_LOOKS) + (u32)cpu) % nr_llcs;
 	bpf_for (i, 0, OVERDUE_QUEUES) {
 		/* In memory, as the verifier would follow every value of a variable. */
 		u32 nth = cpuc->overdue + 1;

@@ -117,7 +117,8 @@ struct task_ctx {
 	u32 tenant;
 	/* When these were found out; see tree.bpf.h. */
 	u32 generation;
-	/* Where it is counted while it is runnable, and with which weight; 0 if it is not. */
+	/* Where it is counted while it is runnable, and with which weight; 0 if it is not, and for
+	 * SCHED_IDLE. */
 	u32 counted_in;
 	u32 counted;
 	/* Of which tenant it counts as a member while it is runnable. */

@@ -234,8 +234,8 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 		__sync_val_compare_and_swap(&tenant->vtime, vtime, floor);
 		vtime = floor;
 	}
-	/* Whoever comes first, be it that it was only changed. */
-	if (node && node->slept)
+	/* Whoever comes first, be it that it was only changed; who is SCHED_IDLE is no member. */
+	if (node && node->slept && !taskc->sched_idle)
 		node->slept = 0;
 	if (ovb_turn_over(vtime, deadline, turn))
 		__sync_val_compare_and_swap(&tenant->deadline, deadline, vtime + turn);

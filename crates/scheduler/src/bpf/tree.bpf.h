@@ -36,7 +36,7 @@ struct node_ctx {
 	u64 counted;
 	/* Runnable tasks here and active groups below, and the sum of their weights. */
 	u32 nr_active;
-	/* Runnable tasks whose time it pays, in groups below too. */
+	/* Runnable tasks whose time it pays, in groups below too; none that is SCHED_IDLE. */
 	u32 nr_members;
 	/* None of its tasks has been queued yet: where its time stands is not known. */
 	u32 fresh;

@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 69] = [
+const FINDINGS: [Finding; 70] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -83,6 +83,7 @@ const FINDINGS: [Finding; 69] = [
     ("an LLC that real-time tasks have", false, waits::an_llc_taken_by_real_time),
     ("a VM that moves while its leader sleeps", false, groups::moves_while_its_leader_sleeps),
     ("many who are parked", false, quotas::many_parked),
+    ("who slept beside SCHED_IDLE tasks", false, waits::asleep_beside_sched_idle),
 ];
 
 #[test]

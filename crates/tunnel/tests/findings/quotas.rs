@@ -105,5 +105,7 @@ pub(super) fn many_parked() -> Option<String> {
     let report = world.report();
     let calls = report.costs.iter().find(|cost| cost.name == "timer").map_or(0, |cost| cost.kfuncs);
     println!("with 300 parked the timer makes {} calls each time", calls / 4000);
-    (calls > 400_000).then(|| format!("with 300 parked the timer makes {} calls each time", calls / 4000))
+    // It still has to look now and then.
+    let as_many_as_needed = (4000..400_000).contains(&calls);
+    (!as_many_as_needed).then(|| format!("with 300 parked the timer makes {} calls each time", calls / 4000))
 }

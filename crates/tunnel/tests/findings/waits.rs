@@ -407,6 +407,26 @@ pub(super) fn an_llc_taken_by_real_time() -> Option<String> {
     // It stays in that LLC's queue.
     world.at(100 * MS, Change::Affinity(idle, (0..4).collect()));
     let wait = task(&measured(&mut world, 200 * MS, 40 * SECOND), "idle").longest_wait;
-    println!("a SCHED_IDLE task in an LLC of real-time tasks waits for {} s", wait / SECOND);
-    (wait > 25 * SECOND).then(|| format!("a SCHED_IDLE task there waits for {} s", wait / SECOND))
+    println!("a SCHED_IDLE task in an LLC of real-time tasks waits for {} ms", wait / MS);
+    (wait > 4 * SECOND).then(|| format!("a SCHED_IDLE task there waits for {} ms", wait / MS))
+}
+
+/// Who slept keeps one slice of its lag, also where a SCHED_IDLE task of its group has run meanwhile.
+pub(super) fn asleep_beside_sched_idle() -> Option<String> {
+    let wait = |idlers: usize| {
+        let mut world = World::new(host(1, 1)).unwrap();
+        let group = Some(world.group(0, 100));
+        let sleeper = TaskSpec::new("sleeper", Kind::Sleeper(60 * MS, 300 * MS));
+        world.task(TaskSpec { group, ..sleeper });
+        for _ in 0..idlers {
+            world.task(TaskSpec { policy: 5, group, ..TaskSpec::new("idle", Kind::Hog) });
+        }
+        let other = Some(world.group(0, 100));
+        hogs(&mut world, 1, "hog", None, other);
+        let report = measured(&mut world, SECOND, 20 * SECOND);
+        report.tasks.iter().find(|task| task.name.starts_with("hog")).unwrap().longest_wait
+    };
+    let (alone, beside) = (wait(0), wait(1));
+    println!("a hog waits for a sleeper for {} ms, beside a SCHED_IDLE task {} ms", alone / MS, beside / MS);
+    (beside > alone + 4 * MS).then(|| format!("it waits for {} ms instead of {}", beside / MS, alone / MS))
 }
