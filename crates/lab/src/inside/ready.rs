@@ -14,6 +14,8 @@ const WINDOW: Duration = Duration::from_secs(2);
 /// Sums over the vCPUs of some VMs, and the whole machine's pressure.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Sample {
+    /// The middle of its reading, which takes a while beside vCPUs that contend.
+    at: Instant,
     /// Waited for a CPU, ns: `/proc/PID/task/TID/schedstat`, the second number.
     run_delay_ns: u64,
     /// The same as EEVDF counts it, ns: `wait_sum` of `/proc/PID/task/TID/sched`.
@@ -28,9 +30,10 @@ struct Sample {
 /// The kernel does not tell, or the VMs have ended.
 pub fn look(scheduler: &str, pids: &[i32], say: &mut dyn FnMut(Event) -> Result<()>) -> Result<()> {
     fs::write("/proc/sys/kernel/sched_schedstats", "1").context("this kernel has no schedstats")?;
-    let (start, before) = (Instant::now(), sample(pids)?);
+    let before = sample(pids)?;
     sleep(WINDOW);
-    let (seconds, after) = (start.elapsed().as_secs_f64(), sample(pids)?);
+    let after = sample(pids)?;
+    let seconds = (after.at - before.at).as_secs_f64();
     let cpus = |now: u64, then: u64| now.saturating_sub(then) as f64 / 1e9 / seconds;
     let pressure = match (before.pressure_us, after.pressure_us) {
         (Some(then), Some(now)) => format!("{:.2}", cpus(now * 1000, then * 1000)),
@@ -44,7 +47,8 @@ pub fn look(scheduler: &str, pids: &[i32], say: &mut dyn FnMut(Event) -> Result<
 }
 
 fn sample(pids: &[i32]) -> Result<Sample> {
-    let mut sum = Sample { run_delay_ns: 0, wait_sum_ns: 0, pressure_us: None };
+    let start = Instant::now();
+    let mut sum = Sample { at: start, run_delay_ns: 0, wait_sum_ns: 0, pressure_us: None };
     for pid in pids {
         for task in fs::read_dir(format!("/proc/{pid}/task")).context("a VM has ended")?.flatten() {
             let name = fs::read_to_string(task.path().join("comm"))?;
@@ -59,6 +63,7 @@ fn sample(pids: &[i32]) -> Result<Sample> {
         }
     }
     sum.pressure_us = fs::read_to_string("/proc/pressure/cpu").ok().as_deref().and_then(pressure_us);
+    sum.at = start + start.elapsed() / 2;
     Ok(sum)
 }
 
