@@ -140,7 +140,6 @@ impl Snapshot {
         for (pid, vm) in &mut self.vms {
             vm.vcpus.retain(|_, vcpu| vcpu.read_times(*pid).is_some());
         }
-        self.busy_ns = busy_ns(&fs::read_to_string("/proc/stat").unwrap_or_default());
     }
 
     /// Why spins cannot be seen, if so.
@@ -206,6 +205,7 @@ impl Observer {
         snapshot.at_ns = self.start.map_or(0, |start| start.elapsed().as_nanos() as u64);
         self.start = self.start.or_else(|| Some(Instant::now()));
         snapshot.read_times();
+        snapshot.busy_ns = busy_ns(&fs::read_to_string("/proc/stat").unwrap_or_default());
         let probe = self.probe.as_ref().ok();
         let spins = probe.map(Probe::spin_times).transpose()?.unwrap_or_default();
         let counts = probe.map(Probe::read).transpose()?.unwrap_or_default();

@@ -202,9 +202,8 @@ fn add_scheduler(row: &mut VmRow, before: Option<&HostStats>, after: &HostStats,
     let Some(now) = after.vms.get(&pid) else { return };
     let then = before.and_then(|stats| stats.vms.get(&pid)).cloned().unwrap_or_default();
     // Its answer may come late, and says when it was.
-    let grown =
-        before.filter(|before| before.at_ns > 0).map(|before| after.at_ns.saturating_sub(before.at_ns));
-    let seconds = grown.filter(|ns| *ns > 0).map_or(seconds, |ns| ns as f64 / 1e9);
+    let earlier = before.map(|stats| stats.at_ns).filter(|then| (1..after.at_ns).contains(then));
+    let seconds = earlier.map_or(seconds, |then| (after.at_ns - then) as f64 / 1e9);
     let per_second = |now: u64, then: u64| now.saturating_sub(then) as f64 / seconds;
     row.delivered = Some(per_second(now.delivered, then.delivered));
     row.class = Some(now.class.clone()).filter(|class| !class.is_empty());

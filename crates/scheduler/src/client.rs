@@ -44,7 +44,11 @@ pub trait Served: DeserializeOwned {
 /// # Errors
 /// None runs, or this user may not ask it, or it is none that serves `T`.
 pub fn ask<T: Served>() -> Result<T> {
-    connect::<T>()?.request::<T>("stats", Vec::new())?.ours()
+    request(Vec::new())
+}
+
+fn request<T: Served>(arguments: Vec<(String, String)>) -> Result<T> {
+    connect::<T>()?.request::<T>("stats", arguments)?.ours()
 }
 
 /// Connects to the scheduler that runs.
@@ -67,7 +71,7 @@ pub fn connect<T: Served>() -> Result<StatsClient> {
 /// None runs, or it says why it does not change, or it does not have what was wanted in force.
 pub fn set<T: Served>(wanted: &[Change]) -> Result<T> {
     let text = wanted.iter().map(Change::to_string).collect::<Vec<_>>().join(" ");
-    let now: T = connect::<T>()?.request::<T>("stats", vec![(T::SET.into(), text)])?.ours()?;
+    let now: T = request(vec![(T::SET.into(), text)])?;
     let in_force = now.in_force();
     ensure!(
         are_in(wanted, in_force),

@@ -46,7 +46,7 @@ pub struct Scheduler<'a> {
     /// Factor of all times.
     stretch: f64,
     visible: Visibility,
-    /// When it was opened.
+    /// When it was loaded.
     since: Instant,
     vendors: Vendors,
     /// How often CPUs had come or gone when it was opened.
