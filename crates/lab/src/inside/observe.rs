@@ -10,6 +10,8 @@ use crate::machine::describe::scheduler_state;
 use crate::machine::instrument::Clock;
 use crate::protocol::{Event, View};
 use anyhow::{Context, Result, bail, ensure};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use overbook_vmm::{GuestMemory, Load, Pattern, VmConfig, VmProcess};
 use std::fs;
 use std::io::{Read, Write};
@@ -45,14 +47,17 @@ pub fn run(view: View, clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) 
     let pids: Vec<i32> = vms.iter().map(|(vm, _)| vm.pid()).collect();
     report("4", say)?;
     ready::look("EEVDF", &pids, say)?;
-    let mut first = Host::start(&["--metrics"])?;
+    let mut first = while_stopped(&vms, || Host::start(&["--metrics"]))?;
     report("4", say)?;
     ready::look("overbook", &pids, say)?;
     say(Event::Log(format!("metrics: {} lines", metrics()?.lines().count())))?;
     // A newer version takes over.
-    let mut second = Host::spawn(&["--replace"])?;
-    let status = first.0.wait()?;
-    ensure!(status.success(), "the scheduler that was replaced ended with {status}");
+    let mut second = while_stopped(&vms, || {
+        let second = Host::spawn(&["--replace"])?;
+        let status = first.0.wait()?;
+        ensure!(status.success(), "the scheduler that was replaced ended with {status}");
+        Ok(second)
+    })?;
     second.wait_until_enabled()?;
     get_on(&vms)?;
     say(Event::Log("one scheduler has taken over from another, and all VMs get on".into()))?;
@@ -61,18 +66,27 @@ pub fn run(view: View, clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) 
     let status = second.0.wait()?;
     ensure!(status.code() == Some(UNLOADED_BY_HAND), "the scheduler ended with {status} after SysRq-S");
     say(Event::Log(format!("SysRq-S has unloaded the scheduler, which ended with {status}")))?;
-    thrown_out()?;
+    thrown_out(&vms)?;
     get_on(&vms)?;
     say(Event::Log("the watchdog has thrown the scheduler out, which said so, and all VMs get on".into()))
 }
 
 /// The kernel's watchdog with the patience of a tick: of twelve vCPUs on four CPUs one always waits for longer.
-fn thrown_out() -> Result<()> {
-    let output = Command::new("/proc/self/exe")
+fn thrown_out(vms: &Vms) -> Result<()> {
+    let mut host = Command::new("/proc/self/exe")
         .arg("host")
         .env("SCX_TIMEOUT_MS", "1")
         .stdin(Stdio::null())
-        .output()?;
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?;
+    while_stopped(vms, || {
+        while scheduler_state()? == "disabled" && host.try_wait()?.is_none() {
+            sleep(Duration::from_millis(10));
+        }
+        Ok(())
+    })?;
+    let output = host.wait_with_output()?;
     let text = String::from_utf8_lossy(&output.stderr);
     ensure!(
         output.status.code() == Some(THROWN_OUT)
@@ -91,6 +105,15 @@ fn get_on(vms: &[(VmProcess, GuestMemory)]) -> Result<()> {
     let after = works(vms)?;
     ensure!(before.iter().zip(&after).all(|(a, b)| a < b), "a VM stands still: {before:?}, {after:?}");
     Ok(())
+}
+
+/// Does something while no VM runs: beside twelve vCPUs that contend, a scheduler's BPF would be verified for minutes.
+fn while_stopped<T>(vms: &Vms, what: impl FnOnce() -> Result<T>) -> Result<T> {
+    let tell = |signal| vms.iter().try_for_each(|(vm, _)| kill(Pid::from_raw(vm.pid()), signal));
+    tell(Signal::SIGSTOP)?;
+    let result = what();
+    tell(Signal::SIGCONT)?;
+    result
 }
 
 /// Three VMs of two vCPUs that work for 1, 3 and 6 of 10 ms and halt for the rest.

@@ -16,7 +16,9 @@ const WINDOW: Duration = Duration::from_secs(2);
 struct Sample {
     /// The middle of its reading, which takes a while beside vCPUs that contend.
     at: Instant,
-    /// Waited for a CPU, ns: `/proc/PID/task/TID/schedstat`, the second number.
+    /// Ran, ns: `/proc/PID/task/TID/schedstat`, the first number.
+    run_ns: u64,
+    /// Waited for a CPU, ns: the second number there.
     run_delay_ns: u64,
     /// The same as EEVDF counts it, ns: `wait_sum` of `/proc/PID/task/TID/sched`.
     wait_sum_ns: u64,
@@ -40,15 +42,16 @@ pub fn look(scheduler: &str, pids: &[i32], say: &mut dyn FnMut(Event) -> Result<
         _ => "none".into(),
     };
     say(Event::Log(format!(
-        "waiting under {scheduler}: schedstat {:.2} CPUs, wait_sum {:.2} CPUs, pressure {pressure}",
+        "waiting under {scheduler}: schedstat {:.2} CPUs, ran {:.2} CPUs, wait_sum {:.2} CPUs, pressure {pressure}",
         cpus(after.run_delay_ns, before.run_delay_ns),
+        cpus(after.run_ns, before.run_ns),
         cpus(after.wait_sum_ns, before.wait_sum_ns),
     )))
 }
 
 fn sample(pids: &[i32]) -> Result<Sample> {
     let start = Instant::now();
-    let mut sum = Sample { at: start, run_delay_ns: 0, wait_sum_ns: 0, pressure_us: None };
+    let mut sum = Sample { at: start, run_ns: 0, run_delay_ns: 0, wait_sum_ns: 0, pressure_us: None };
     for pid in pids {
         for task in fs::read_dir(format!("/proc/{pid}/task")).context("a VM has ended")?.flatten() {
             let name = fs::read_to_string(task.path().join("comm"))?;
@@ -56,8 +59,9 @@ fn sample(pids: &[i32]) -> Result<Sample> {
                 continue;
             }
             let schedstat = fs::read_to_string(task.path().join("schedstat"))?;
-            let delay = schedstat.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok());
-            sum.run_delay_ns += delay.context("schedstat has no second number")?;
+            let mut numbers = schedstat.split_whitespace().map_while(|word| word.parse::<u64>().ok());
+            sum.run_ns += numbers.next().context("schedstat has no number")?;
+            sum.run_delay_ns += numbers.next().context("schedstat has no second number")?;
             sum.wait_sum_ns += wait_sum_ns(&fs::read_to_string(task.path().join("sched"))?)
                 .context("/proc/PID/sched has no wait_sum")?;
         }
