@@ -48,7 +48,7 @@ pub fn run(view: View, clock: &Clock, say: &mut dyn FnMut(Event) -> Result<()>) 
     report("4", say)?;
     ready::look("EEVDF", &pids, say)?;
     let mut first = while_stopped(&vms, || Host::start(&["--metrics"]))?;
-    report("4", say)?;
+    report("8", say)?;
     ready::look("overbook", &pids, say)?;
     say(Event::Log(format!("metrics: {} lines", metrics()?.lines().count())))?;
     // A newer version takes over.
