@@ -157,6 +157,8 @@ impl Scheduler<'_> {
 
     /// VMs by process. Those that have ended are told of until their places in the table are needed.
     fn vm_stats(&self) -> Result<BTreeMap<u32, VmStats>> {
+        // Before anybody's name, which takes files: beside vCPUs that contend, a while.
+        let vcpus: Vec<_> = self.vcpus()?.filter(|vcpu| vcpu.pid != 0).collect();
         let (mut all, mut pids) = (BTreeMap::new(), BTreeMap::new());
         let state = self.state()?;
         for (place, vm) in self.vms::<intf::ovb_place_of_vm>()?.into_iter().filter(|(_, vm)| vm.pid != 0) {
@@ -168,7 +170,7 @@ impl Scheduler<'_> {
             all.insert(vm.pid, VmStats { class, alive, ..VmStats::from_rows(vm.pid, &rows) });
             pids.insert(place + 1, vm.pid);
         }
-        for raw in self.vcpus()?.filter(|vcpu| vcpu.pid != 0) {
+        for raw in vcpus {
             if let Some(vm) = pids.get(&raw.vm).and_then(|pid| all.get_mut(pid)) {
                 vm.add_vcpu(raw.id, VcpuStats::from_raw(&raw));
             }
