@@ -9,6 +9,7 @@ use overbook_probe::Probe;
 use overbook_scheduler::client::Served;
 use overbook_scheduler::preflight;
 use overbook_scheduler::stats::HostStats;
+use overbook_scheduler::times::{STAT, Times, tick_ns};
 use overbook_vms::names::{self, Identity};
 use scx_stats::prelude::StatsClient;
 use serde::{Deserialize, Serialize};
@@ -205,7 +206,8 @@ impl Observer {
         snapshot.at_ns = self.start.map_or(0, |start| start.elapsed().as_nanos() as u64);
         self.start = self.start.or_else(|| Some(Instant::now()));
         snapshot.read_times();
-        snapshot.busy_ns = busy_ns(&fs::read_to_string("/proc/stat").unwrap_or_default());
+        snapshot.busy_ns = Times::of_machine(&fs::read_to_string(STAT).unwrap_or_default(), tick_ns())
+            .map(|of| of.busy_ns());
         let probe = self.probe.as_ref().ok();
         let spins = probe.map(Probe::spin_times).transpose()?.unwrap_or_default();
         let counts = probe.map(Probe::read).transpose()?.unwrap_or_default();
@@ -247,20 +249,6 @@ impl Observer {
         stats.vms.retain(|_, vm| vm.alive > 0);
         Some(stats)
     }
-}
-
-/// CPU time that nobody else can have, by `/proc/stat`: all but idle and iowait. A guest's is part of the user's there.
-fn busy_ns(stat: &str) -> Option<u64> {
-    let ticks: Vec<u64> = stat
-        .lines()
-        .next()?
-        .strip_prefix("cpu ")?
-        .split_whitespace()
-        .map_while(|word| word.parse().ok())
-        .collect();
-    let [user, nice, system, _idle, _iowait, irq, softirq, steal] = *ticks.first_chunk()?;
-    // USER_HZ is 100 on every Linux.
-    Some((user + nice + system + irq + softirq + steal) * 10_000_000)
 }
 
 /// Our own scheduler's name ends with its version and target.
@@ -321,17 +309,9 @@ mod tests {
             nix::sched::sched_setaffinity(nix::unistd::Pid::from_raw(0), &one).unwrap();
             Snapshot::from_outside().cpus as usize
         });
-        let stat = fs::read_to_string("/proc/stat").unwrap();
+        let stat = fs::read_to_string(STAT).unwrap();
         let lines = stat.lines().filter(|line| line.starts_with("cpu") && !line.starts_with("cpu "));
         assert_eq!(bound.join().unwrap(), lines.count());
-    }
-
-    #[test]
-    fn busy_is_all_but_idle() {
-        let stat = "cpu  100 20 3 5000 600 7 8 9 90 1\ncpu0 1 2 3\n";
-        assert_eq!(busy_ns(stat), Some(147 * 10_000_000));
-        assert_eq!(busy_ns("cpu  1 2 3"), None);
-        assert_eq!(busy_ns(""), None);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use overbook_observe::report::NAMELESS;
 use overbook_observe::vms;
 use overbook_probe::Probe;
 use overbook_scheduler::kvm::Visibility;
+use overbook_scheduler::times::{STAT, Times, tick_ns};
 use overbook_scheduler::{cores, preflight};
 use overbook_vmm::kvm::Kvm;
 use overbook_vms::names;
@@ -224,16 +225,9 @@ fn guest() -> Vec<Line> {
     if !flags.split_whitespace().any(|flag| flag == "hypervisor") {
         return vec![line("hypervisor", State::Note, "none: this is no guest, and nobody steals from it")];
     }
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let ticks: Vec<u64> = stat
-        .lines()
-        .next()
-        .unwrap_or_default()
-        .split_whitespace()
-        .skip(1)
-        .map_while(|word| word.parse().ok())
-        .collect();
-    let (steal, all) = (ticks.get(7).copied().unwrap_or(0), ticks.iter().take(8).sum::<u64>().max(1));
+    let times =
+        Times::of_machine(&fs::read_to_string(STAT).unwrap_or_default(), tick_ns()).unwrap_or_default();
+    let (steal, all) = (times.steal_ns, (times.busy_ns() + times.idle_ns).max(1));
     let irqs = match Irqbalance::find() {
         Some(found) => line("irqbalance", State::Ok, format!("listens at {}", found.socket)),
         None => line("irqbalance", State::Note, "does not run: --steer-irqs moves interrupts instead"),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! What CPUs did, from `/proc/stat`.
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The file.
@@ -37,18 +37,30 @@ impl Times {
             let mut words = line.split_whitespace();
             let cpu = words.next().and_then(|word| word.strip_prefix("cpu")?.parse::<usize>().ok());
             let Some(cpu) = cpu else { continue };
-            let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
-            let [user, nice, system, idle, iowait, irq, softirq, steal, ..] = ticks[..] else {
-                bail!("{line:?} of /proc/stat has no steal time");
-            };
-            let of_cpu = Times {
-                run_ns: (user + nice + system + irq + softirq) * tick_ns,
-                steal_ns: steal * tick_ns,
-                idle_ns: (idle + iowait) * tick_ns,
-            };
-            times.insert(cpu, of_cpu);
+            let of_cpu = Times::from_ticks(words, tick_ns);
+            times.insert(cpu, of_cpu.with_context(|| format!("{line:?} of /proc/stat has no steal time"))?);
         }
         Ok(times)
+    }
+
+    /// Those of the whole machine, by the first line of `/proc/stat`. Nothing if it has no steal time.
+    pub fn of_machine(text: &str, tick_ns: u64) -> Option<Times> {
+        Times::from_ticks(text.lines().next()?.strip_prefix("cpu ")?.split_whitespace(), tick_ns)
+    }
+
+    fn from_ticks<'a>(words: impl Iterator<Item = &'a str>, tick_ns: u64) -> Option<Times> {
+        let ticks: Vec<u64> = words.map_while(|word| word.parse().ok()).collect();
+        let [user, nice, system, idle, iowait, irq, softirq, steal] = *ticks.first_chunk()?;
+        Some(Times {
+            run_ns: (user + nice + system + irq + softirq) * tick_ns,
+            steal_ns: steal * tick_ns,
+            idle_ns: (idle + iowait) * tick_ns,
+        })
+    }
+
+    /// In which the CPUs could do nothing else: all but idle.
+    pub fn busy_ns(&self) -> u64 {
+        self.run_ns + self.steal_ns
     }
 
     /// Sums of some CPUs' times.
@@ -88,6 +100,15 @@ mod tests {
         assert_eq!(of(&[0, 1]), Times { run_ns: 390, steal_ns: 350, idle_ns: 1160 });
         assert_eq!(of(&[1, 5]), Times { run_ns: 200, steal_ns: 50, idle_ns: 90 });
         assert!(Times::parse("cpu0 1 2 3\n", 10).is_err());
+    }
+
+    #[test]
+    fn the_first_line_is_the_machine() {
+        let machine = Times::of_machine("cpu  100 20 3 5000 600 7 8 9 90 1\ncpu0 1 2 3\n", 10).unwrap();
+        assert_eq!(machine, Times { run_ns: 1380, steal_ns: 90, idle_ns: 56000 });
+        assert_eq!(machine.busy_ns(), 1470);
+        assert_eq!(Times::of_machine("cpu  1 2 3", 10), None);
+        assert_eq!(Times::of_machine("", 10), None);
     }
 
     #[test]
