@@ -337,6 +337,10 @@ impl Enforcer for Cpusets {
         !self.changed.written.is_empty()
     }
 
+    fn may_end(&self) -> bool {
+        false
+    }
+
     fn ended(&self) -> bool {
         false
     }

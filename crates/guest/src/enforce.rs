@@ -68,6 +68,9 @@ pub trait Enforcer {
     /// Whether it has something to enforce.
     fn is_active(&self) -> bool;
 
+    /// Whether the kernel may end it, so that somebody has to look every now and then.
+    fn may_end(&self) -> bool;
+
     /// Whether the kernel has ended it.
     fn ended(&self) -> bool;
 

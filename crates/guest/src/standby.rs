@@ -74,6 +74,10 @@ impl Enforcer for StandBy<'_, '_> {
         self.attached
     }
 
+    fn may_end(&self) -> bool {
+        self.attached
+    }
+
     fn ended(&self) -> bool {
         self.attached && self.scheduler.ended()
     }

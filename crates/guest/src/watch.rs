@@ -15,7 +15,7 @@ use scx_utils::UserExitInfo;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
-/// How often it looks whether it is to stop while it stands by, and should not be noticed.
+/// How often it looks whether it is to stop while nobody else can end its work, and it should not be noticed.
 const REST: Duration = Duration::from_secs(1);
 
 /// Why a watch ended.
@@ -77,7 +77,7 @@ struct Watch<'g> {
     guest: &'g mut Guest,
     enforcer: &'g mut dyn Enforcer,
     stretch: f64,
-    /// Whether it need not look at the clock while it stands by.
+    /// Whether nothing is to be printed, so that it need not look at the clock often.
     patient: bool,
     /// When the next period ends.
     due: Instant,
@@ -121,7 +121,7 @@ impl Session for Watch<'_> {
     }
 
     fn rest(&self) -> Duration {
-        let longest = if self.enforcer.is_active() || !self.patient { POLL } else { REST };
+        let longest = if self.enforcer.may_end() || !self.patient { POLL } else { REST };
         self.due.saturating_duration_since(Instant::now()).min(longest)
     }
 
