@@ -126,6 +126,29 @@ static void find_first(s32 cpu, u32 llc, struct cpu_ctx *cpuc)
 	look_into(llc_dsq(llc), 0);
 }
 
+/* Another CPU has taken the first meanwhile, or nobody in its queue may run here: takes whoever may
+ * of all queues. */
+__noinline int take_any(u32 llc)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	u64 pools = cpuc ? cpuc->pools : 0;
+	u32 i;
+
+	if (scx_bpf_dsq_move_to_local(cpu_dsq((s32)bpf_get_smp_processor_id()), 0))
+		return true;
+	bpf_for (i, 0, OVB_MAX_POOLS) {
+		u32 pool = pools ? (u32)__builtin_ctzll(pools) : 0;
+
+		if (!pool)
+			break;
+		if (scx_bpf_dsq_nr_queued(pool_dsq(pool, llc)) > 0 &&
+		    scx_bpf_dsq_move_to_local(pool_dsq(pool, llc), 0))
+			return true;
+		pools &= pools - 1;
+	}
+	return scx_bpf_dsq_move_to_local(llc_dsq(llc), 0);
+}
+
 /* Whether a task waits in a queue, or one of SCHED_IDLE beside it; pools have none such. */
 static bool is_queued_in(u64 dsq)
 {

@@ -35,9 +35,9 @@ static u64 key_now(struct task_struct *prev, struct task_ctx *prevc, s32 cpu)
 /*
  * In this order: who has waited for too long; the VM whose vCPU has just left waiting for a
  * sibling; unless the task that runs goes before the first of this CPU's queues: one of another
- * LLC who is owed much more, then another vCPU of that first one's VM, or the first itself; any of
- * another LLC if this CPU had nothing else; the task that runs, even if it has yielded, unless it
- * is SCHED_IDLE; and SCHED_IDLE tasks.
+ * LLC who is owed much more, then another vCPU of that first one's VM, the first itself, or any of
+ * these queues; any of another LLC if this CPU had nothing else; the task that runs, even if it has
+ * yielded, unless it is SCHED_IDLE; and SCHED_IDLE tasks.
  */
 void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -78,8 +78,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		}
 		if (balance(llc, cpuc, cpuc->first_key) ||
 		    (cpuc->first_vm && run_best(cpuc->first_vm, false)) ||
-		    scx_bpf_dsq_move_to_local(cpuc->first_dsq, 0) ||
-		    scx_bpf_dsq_move_to_local(llc_dsq(llc), 0))
+		    scx_bpf_dsq_move_to_local(cpuc->first_dsq, 0) || take_any(llc))
 			return;
 	} else if (stays && nr_llcs > 1 && balance(llc, cpuc, key_now(prev, prevc, cpu))) {
 		return;

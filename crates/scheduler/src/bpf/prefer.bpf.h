@@ -68,7 +68,8 @@ static bool is_wanted(u32 cpu)
 	return wanted_cpus[bounded(cpu / 64, OVB_MAX_CPUS / 64)] >> (cpu & 63) & 1;
 }
 
-/* Set the preferred CPUs. Kick those that lose preference, so that they give up what they run. */
+/* Set the preferred CPUs. Kick those that lose preference, so that they give up what they run, and
+ * those that regain it and idle: tasks may wait that nobody has told them of. */
 SEC("syscall")
 int overbook_prefer(void *ctx)
 {
@@ -80,8 +81,8 @@ int overbook_prefer(void *ctx)
 	if (mask) {
 		/* The new ones first: there is always one. */
 		bpf_for (i, 0, nr_cpus)
-			if (is_wanted(i))
-				bpf_cpumask_set_cpu(i, mask);
+			if (is_wanted(i) && !bpf_cpumask_test_and_set_cpu(i, mask))
+				scx_bpf_kick_cpu(i, SCX_KICK_IDLE);
 		bpf_for (i, 0, nr_cpus)
 			if (!is_wanted(i) && bpf_cpumask_test_and_clear_cpu(i, mask))
 				scx_bpf_kick_cpu(i, SCX_KICK_PREEMPT);

@@ -430,3 +430,37 @@ pub(super) fn asleep_beside_sched_idle() -> Option<String> {
     println!("a hog waits for a sleeper for {} ms, beside a SCHED_IDLE task {} ms", alone / MS, beside / MS);
     (beside > alone + 4 * MS).then(|| format!("it waits for {} ms instead of {}", beside / MS, alone / MS))
 }
+
+/// A CPU whose queue holds somebody idles no longer because the first of all queues may not run there, as in a guest, where
+/// sets of CPUs have no queues.
+pub(super) fn beside_who_may_not_run_here() -> Option<String> {
+    let mut machine = host(4, 1);
+    machine.set.push(("may_prefer".into(), 1));
+    let mut world = World::new(machine).unwrap();
+    for i in 0..8 {
+        let pair = TaskSpec::new(&format!("pair{i}"), Kind::Hog);
+        world.task(TaskSpec { weight: 10_000, cpus: Some(vec![2, 3]), ..pair });
+    }
+    let bound = TaskSpec::new("bound", Kind::Sleeper(20 * MS, MS));
+    world.task(TaskSpec { weight: 1, cpus: Some(vec![0]), ..bound });
+    let (had, _) = of(&measured(&mut world, SECOND, 3 * SECOND), "bound");
+    println!("alone on a CPU, behind others that may not run there, a task has {had:.2}");
+    (had < 0.9).then(|| format!("alone on its CPU a task has {had:.2}"))
+}
+
+/// A CPU that regains preference while it idles takes who waits for others, though nobody is queued anew.
+pub(super) fn preferred_again() -> Option<String> {
+    let mut machine = host(2, 1);
+    machine.set.push(("may_prefer".into(), 1));
+    let mut world = World::new(machine).unwrap();
+    for i in 0..2 {
+        let bound = TaskSpec::new(&format!("bound{i}"), Kind::Hog);
+        world.task(TaskSpec { weight: 10_000, cpus: Some(vec![1]), ..bound });
+    }
+    world.task(TaskSpec { weight: 1, ..TaskSpec::new("free", Kind::Hog) });
+    world.at(100 * MS, Change::Prefer(vec![1]));
+    world.at(300 * MS, Change::Prefer(vec![0, 1]));
+    let (had, _) = of(&measured(&mut world, 301 * MS, 800 * MS), "free");
+    println!("when its CPU is preferred again, a task has {had:.2}");
+    (had < 0.9).then(|| format!("a CPU that is preferred again idles: a task has {had:.2} of it"))
+}
