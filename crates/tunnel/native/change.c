@@ -75,6 +75,20 @@ static void move_queued(struct tun_rq *rq, struct tun_task *p)
 	switch_rq_lock(to, rq->id);
 }
 
+/* A task that may no longer be where it is goes elsewhere (affine_move_task()). */
+static void leave_forbidden(struct tun_rq *rq, struct tun_task *p)
+{
+	if (!p->on_rq || mask_has(p->t.cpus_ptr, p->cpu))
+		return;
+	if (rq->curr == p) {
+		/* The stopper moves it: it goes before whatever this CPU would pick. */
+		p->must_move = true;
+		calls.stopper(rq->id, p->id);
+	} else if (!p->t.migration_disabled) {
+		move_queued(rq, p);
+	}
+}
+
 /* sched_setaffinity(): `bits` are words of a mask. */
 void tun_set_affinity(u32 cpu, u32 id, const unsigned long *bits)
 {
@@ -91,17 +105,9 @@ void tun_set_affinity(u32 cpu, u32 id, const unsigned long *bits)
 		n += __builtin_popcountl(bits[i]);
 	}
 	p->t.nr_cpus_allowed = n;
-	OP(set_cpumask, MAY_REST, (s32)rq->id, &p->t, &p->t.cpus_mask, 0);
+	OP(set_cpumask, MAY_REST, (s32)rq->id, &p->t, p->t.cpus_ptr, 0);
 	change_end(rq, p, running);
-	if (p->on_rq && !mask_has(p->t.cpus_ptr, p->cpu)) {
-		if (running) {
-			/* The stopper moves it: it goes before whatever this CPU would pick. */
-			p->must_move = true;
-			calls.stopper(rq->id, p->id);
-		} else {
-			move_queued(rq, p);
-		}
-	}
+	leave_forbidden(rq, p);
 	unlock_task(rq, p);
 }
 
@@ -142,7 +148,11 @@ void tun_stopper(u32 cpu, u32 id)
 	rq = lock_task(p);
 	p->must_move = false;
 	if (p->alive && p->on_rq && !mask_has(p->t.cpus_ptr, rq->id)) {
-		if (rq->curr == p && rq->id != cpu) {
+		if (p->t.migration_disabled) {
+			/* It stays until it is enabled. The stopper has taken it off its CPU for a
+			 * moment. */
+			stay_here(rq, p);
+		} else if (rq->curr == p && rq->id != cpu) {
 			/* It has come to another CPU meanwhile, whose stopper takes over. */
 			p->must_move = true;
 			calls.stopper(rq->id, id);
@@ -190,7 +200,7 @@ void tun_move_group(u32 cpu, u32 id, struct tun_group *to)
 	unlock_task(rq, p);
 }
 
-/* migrate_disable() and _enable(). */
+/* migrate_disable() and _enable(), by the task itself. */
 void tun_migration(u32 cpu, u32 id, bool disable)
 {
 	struct tun_task *p = tasks[id];
@@ -201,6 +211,8 @@ void tun_migration(u32 cpu, u32 id, bool disable)
 	p->t.migration_disabled = disable;
 	if (!disable && p->t.cpus_ptr != &p->t.cpus_mask)
 		change_cpus(rq, p, &p->t.cpus_mask);
+	if (!disable)
+		leave_forbidden(rq, p);
 	unlock_task(rq, p);
 }
 

@@ -39,6 +39,7 @@ impl World {
 
     pub(crate) fn change(&mut self, nth: usize) {
         let change = self.changes[nth].clone();
+        self.trace.event(self.now, 0, "change", nth as u32, 0, |text| text.push_str(&change.words()));
         match change {
             Change::GroupWeight(group, weight) => {
                 self.groups[group].2 = f64::from(weight);
@@ -72,10 +73,18 @@ impl World {
             }
             Change::Group(task, group) => {
                 self.tasks[task as usize].spec.group = Some(group);
+                self.tasks[task as usize].allowed_since = self.now;
                 self.enter(0, Op::Group(task, self.groups[group].0));
             }
-            Change::Migration(task, disable) => self.model.migration(0, task, disable),
-            Change::RcuSection(task, inside) => self.model.rcu_section(0, task, inside),
+            Change::Migration(task, disable) => {
+                let entry = &mut self.tasks[task as usize];
+                entry.wants_to_stay = Some(disable);
+                let cpu = entry.cpu;
+                if entry.on_cpu {
+                    self.enter(cpu, Op::Migration(task, disable));
+                }
+            }
+            Change::RcuSection(task, inside) => self.enter(0, Op::RcuSection(task, inside)),
             Change::VcpuIoctl(vm, task, inside) => self.model.vcpu_ioctl(self.vm_refs[vm], task, inside),
             Change::End(task) => {
                 self.tasks[task as usize].ending = true;
@@ -102,6 +111,8 @@ impl World {
             Change::Yield(cpu) => self.enter(cpu, Op::Yield),
             Change::DeviceIrq(cpu, task) => self.enter(cpu, Op::Accept(task, DEVICE_VECTOR)),
             Change::Prefer(cpus) => {
+                self.preferred.clone_from(&cpus);
+                self.tasks.iter_mut().for_each(|task| task.allowed_since = self.now);
                 if let Err(e) = self.prefer(&cpus) {
                     self.findings.add("prefer", || e.to_string());
                 }

@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 pub struct Bounds {
     /// Longest time that a runnable task may wait, ns.
     pub wait_ns: Option<u64>,
-    /// Longest time that a CPU may idle beside a task that waits and may run there, ns.
+    /// Longest time that a CPU may idle beside a task that waits and may run there, or that one that is not preferred may
+    /// run a task that may run elsewhere, ns.
     pub idle_ns: Option<u64>,
     /// Greatest difference between a tenant's time and its entitlement, of the entitlement.
     pub share: Option<f64>,
@@ -69,6 +70,26 @@ impl World {
         limit.is_finite() || parent.is_some_and(|above| self.is_limited(above))
     }
 
+    /// Whether some preferred CPU may run a task.
+    fn may_use_preferred(&self, task: &Task) -> bool {
+        self.preferred.iter().any(|cpu| task.may_use(*cpu))
+    }
+
+    /// Finds tasks that stay on a CPU that is not preferred, and may use one that is.
+    fn check_preferred(&mut self, limit: u64) {
+        for nth in 0..self.tasks.len() {
+            let task = &self.tasks[nth];
+            let strays = task.on_cpu && !self.preferred.contains(&task.cpu) && self.may_use_preferred(task);
+            let now = self.now;
+            let task = &mut self.tasks[nth];
+            task.strays_since = strays.then(|| task.strays_since.unwrap_or(now));
+            if task.strays_since.is_some_and(|since| now - since.max(task.allowed_since) > limit) {
+                let (name, cpu, at) = (&task.spec.name, task.cpu, now as f64 / 1e6);
+                self.findings.add("prefer", || format!("{name} is on CPU {cpu} at {at:.1} ms"));
+            }
+        }
+    }
+
     /// What must hold at any time.
     pub(crate) fn check(&mut self) {
         let bounds = self.host.bounds.clone();
@@ -90,6 +111,7 @@ impl World {
             }
         }
         let Some(limit) = bounds.idle_ns else { return };
+        self.check_preferred(limit);
         let idle: Vec<u32> = (0..self.host.cpus)
             .filter(|cpu| self.cpus[*cpu as usize].idle_since.is_some_and(|since| now - since > limit))
             .collect();
@@ -97,12 +119,19 @@ impl World {
             return;
         }
         let limited: Vec<bool> = (0..self.groups.len()).map(|group| self.is_limited(group)).collect();
-        let free = |task: &&Task| task.alive && task.spec.group.is_none_or(|group| !limited[group]);
-        for task in self.tasks.iter().filter(free) {
+        let is_free = |task: &&Task| task.alive && task.spec.group.is_none_or(|group| !limited[group]);
+        for task in self.tasks.iter().filter(is_free) {
             if task.waits_since.is_none_or(|since| now - since.max(task.allowed_since) <= limit) {
                 continue;
             }
-            let cpu = idle.iter().find(|cpu| task.spec.cpus.as_ref().is_none_or(|list| list.contains(cpu)));
+            // Who may use no preferred CPU waits on one of its own, whichever.
+            let cpu = match self.may_use_preferred(task) {
+                true => idle.iter().find(|cpu| task.may_use(**cpu) && self.preferred.contains(cpu)),
+                false => {
+                    let mut own = (0..self.host.cpus).filter(|cpu| task.may_use(*cpu));
+                    idle.first().filter(|_| own.all(|cpu| idle.contains(&cpu)))
+                }
+            };
             if let Some(cpu) = cpu {
                 self.findings.add("idle", || {
                     format!("CPU {cpu} idles at {:.1} ms while {} waits", now as f64 / 1e6, task.spec.name)

@@ -145,6 +145,8 @@ impl World {
                 None
             }
             Op::Eoi(task, ..) if task != curr => Some(op),
+            // It does so when it comes again.
+            Op::Migration(task, _) if task != curr => None,
             Op::Sleep => {
                 let entry = &self.tasks[curr as usize];
                 if let Kind::Vcpu(vm, nth) = entry.spec.kind
@@ -224,6 +226,11 @@ impl World {
                 }
             }
             Op::End(task) => self.tasks[*task as usize].alive = false,
+            Op::Migration(task, disable) => {
+                let entry = &mut self.tasks[*task as usize];
+                (entry.stays, entry.allowed_since) = (*disable, self.now);
+                entry.wants_to_stay = None;
+            }
             Op::Affinity(task, _) => {
                 let entry = &mut self.tasks[*task as usize];
                 entry.spec.cpus = Some(entry.coming.remove(0));
@@ -322,7 +329,7 @@ impl World {
                 .add("twice", || format!("{} runs on CPUs {} and {cpu}", entry.spec.name, entry.cpu));
         }
         if let Some(list) =
-            entry.spec.cpus.as_ref().filter(|list| !list.contains(&cpu) && entry.coming.is_empty())
+            entry.spec.cpus.as_ref().filter(|_| !entry.may_use(cpu) && entry.coming.is_empty())
         {
             let list = list.clone();
             self.findings
@@ -338,6 +345,9 @@ impl World {
         }
         if let Some(woken) = entry.woken_at.take() {
             entry.latencies.push(now - woken);
+        }
+        if let Some(disable) = entry.wants_to_stay {
+            self.cpus[cpu as usize].todo.push_back(Op::Migration(next, disable));
         }
         if entry.in_spin {
             self.cpus[cpu as usize].todo.push_back(Op::Resumed);

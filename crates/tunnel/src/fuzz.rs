@@ -1,14 +1,19 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Random small hosts with all that can happen to them, programs interrupted anywhere.
 
+mod rare;
+mod unfair;
+
+pub use rare::{RARE_NS, rare, rare_world};
+pub use unfair::{Sets, Unfair, unfair};
+
 use crate::check::{Bounds, Findings};
 use crate::guest::{Pattern, VmSpec};
 use crate::world::{Change, Host, Kind, TaskSpec, World, kernel};
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use overbook_policy::class::Class;
 use rand_core::{RngCore, SeedableRng};
 use rand_pcg::Pcg64Mcg;
-use std::collections::BTreeMap;
 use std::ops::Range;
 
 const MS: u64 = 1_000_000;
@@ -126,6 +131,16 @@ pub fn run(seed: u64, object: Option<&[u8]>) -> Result<Findings> {
 /// # Errors
 /// The host cannot be made.
 pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<World> {
+    Ok(begun(seed, object, traced, false)?.0)
+}
+
+/// A host, how many tasks and how many of these and vCPUs it begins with, and its groups. A guest has preferred CPUs.
+fn begun(
+    seed: u64,
+    object: Option<&[u8]>,
+    traced: Range<u64>,
+    guest: bool,
+) -> Result<(World, u32, u32, u32)> {
     let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
     let cpus: u32 = dice.among(&[1, 2, 2, 3, 4, 4, 6, 8, 12]);
     let llcs = if cpus.is_multiple_of(2) { dice.among(&[1, 1, 2]) } else { 1 };
@@ -138,7 +153,8 @@ pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<Wor
         seed,
         interleave: dice.among(&[0, 4, 16, 64]),
         pause_ns: dice.among(&[500, 2000, 20_000]),
-        starve: dice.among(&[0, 0, 0, 20]),
+        // Tasks without a state know nothing of preferred CPUs.
+        starve: dice.among(&[0, 0, 0, 20]) * u32::from(!guest),
         bounds: Bounds {
             wait_ns: Some(2_000 * MS),
             idle_ns: Some(20 * MS),
@@ -148,6 +164,7 @@ pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<Wor
         // A look at the start, and another one.
         homes_ns: 50 * MS,
         object: object.map(<[u8]>::to_vec),
+        set: if guest { vec![("may_prefer".into(), 1)] } else { Vec::new() },
         traced,
         ..Host::default()
     };
@@ -183,79 +200,5 @@ pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<Wor
         let what = change(&mut dice, all, cpus, groups, nth);
         world.at(at, what);
     }
-    Ok(world)
-}
-
-/// How long a host runs on which shares are looked at; they are of its second half.
-const FAIR_NS: u64 = 8_000 * MS;
-
-/// Who has another share than is due, in words: a name, CPUs that it had, and CPUs that are due.
-pub type Unfair = (String, f64, f64);
-
-/// The sets of CPUs that groups are bound to on a host of [`unfair`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Sets {
-    /// They have no CPU in common; or nobody is bound.
-    Apart,
-    /// The same, and a third of the groups may run anywhere.
-    ApartOrAny,
-    /// Any.
-    Overlapping,
-}
-
-/// The host of a seed on which everybody wants to run all the time, in groups that are bound to sets of CPUs. Some VMs have
-/// threads that wake up now and then, wherever these are bound. Gives who has not its due within a tenth and 0.02 CPUs.
-///
-/// # Errors
-/// The host cannot be made, or something else is wrong on it.
-pub fn unfair(seed: u64, bound: Sets, llcs: u32, object: Option<&[u8]>) -> Result<Vec<Unfair>> {
-    let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
-    let cpus = dice.among(&[1u32, 2, 3, 4, 4, 6, 8]).next_multiple_of(llcs);
-    let bounds = Bounds { wait_ns: None, idle_ns: None, ..Bounds::default() };
-    let mut world =
-        World::new(Host { cpus, llcs, seed, bounds, object: object.map(<[u8]>::to_vec), ..Host::default() })?;
-    let mut cuts = [0, dice.below(cpus), dice.below(cpus), cpus];
-    cuts.sort_unstable();
-    let sets: Vec<Vec<u32>> =
-        cuts.windows(2).filter(|ends| ends[0] < ends[1]).map(|ends| (ends[0]..ends[1]).collect()).collect();
-    // As in machine.slice, on every second host: time passes faster there.
-    let above = if seed.is_multiple_of(2) { world.group(0, 100) } else { 0 };
-    let split = sets.len() > 1 && !dice.one_in(4);
-    let a_set = |dice: &mut Dice| match bound {
-        Sets::Overlapping => dice.cpus(cpus),
-        _ => sets[dice.below(sets.len() as u32) as usize].clone(),
-    };
-    for nth in 0..2 + dice.below(5) {
-        let group = Some(world.group(above, dice.among(&[10, 50, 100, 100, 100, 200, 1000])));
-        let set = (split && !(bound == Sets::ApartOrAny && dice.one_in(3))).then(|| a_set(&mut dice));
-        let many = 1 + dice.below(8);
-        if dice.one_in(2) {
-            let mut spec = VmSpec::new(&format!("vm{nth}"), many, Pattern::Compute);
-            (spec.group, spec.cpus) = (group, set);
-            if dice.one_in(2) {
-                let cpus = dice.one_in(2).then(|| a_set(&mut dice));
-                let main = TaskSpec::new(&format!("main{nth}"), Kind::Sleeper(20_000, 5 * MS));
-                spec.tgid = world.process(TaskSpec { group, cpus, ..main });
-            }
-            world.vm(spec);
-        } else {
-            for hog in 0..many {
-                let spec = TaskSpec::new(&format!("hogs{nth}/{hog}"), Kind::Hog);
-                world.task(TaskSpec { group, cpus: set.clone(), ..spec });
-            }
-        }
-    }
-    world.measure_from(FAIR_NS / 2);
-    world.run(FAIR_NS);
-    let report = world.report();
-    ensure!(report.findings.is_empty(), "seed {seed}: {}", report.findings.lines().join("; "));
-    let mut tenants: BTreeMap<&str, (f64, f64)> = BTreeMap::new();
-    for (task, due) in report.tasks.iter().filter_map(|task| Some((task, task.due?))) {
-        let tenant = tenants.entry(task.name.split('/').next().unwrap_or_default()).or_default();
-        *tenant = (tenant.0 + task.cpus, tenant.1 + due);
-    }
-    // Slices end with ticks, so who is due next to nothing has it in few pieces.
-    let off = tenants.into_iter().filter(|(_, (had, due))| (had - due).abs() > 0.1 * due + 0.02);
-    let named = off.map(|(name, (had, due))| (name.to_string(), had, due));
-    Ok(named.collect())
+    Ok((world, tasks, all, groups))
 }

@@ -14,10 +14,10 @@ pub const EXIT_NS: u64 = 2000;
 /// See [`SWITCH_NS`].
 pub const IPI_NS: u64 = 700;
 
-/// The vector of [`Change::DeviceIrq`].
 /// What `SCHED_IDLE`, or a group's `cpu.idle`, weighs in the kernel, where 100 is nice 0.
 pub(crate) const IDLE_WEIGHT: f64 = 0.3;
 
+/// The vector of [`Change::DeviceIrq`].
 pub(crate) const DEVICE_VECTOR: u32 = 0x31;
 
 /// A kernel's version as in `LINUX_KERNEL_VERSION`.
@@ -140,6 +140,16 @@ pub struct TaskSpec {
 }
 
 impl TaskSpec {
+    /// What it is, for traces.
+    pub(crate) fn words(&self) -> String {
+        let TaskSpec { name, kind, weight, policy, cpus, group, .. } = self;
+        let cpus = cpus.as_ref().map_or("any".into(), |cpus| format!("{cpus:?}"));
+        format!(
+            "{name}: {kind:?}, weight {weight}, policy {policy}, CPUs {cpus}, group {}",
+            group.unwrap_or(0)
+        )
+    }
+
     /// A task of nice 0 that may run anywhere, in the root group.
     pub fn new(name: &str, kind: Kind) -> TaskSpec {
         TaskSpec {
@@ -151,6 +161,17 @@ impl TaskSpec {
             group: None,
             tgid: 0,
             asleep: false,
+        }
+    }
+}
+
+impl Change {
+    /// What it is, for traces.
+    pub(crate) fn words(&self) -> String {
+        match self {
+            Change::Begin(spec) => format!("Begin({})", spec.name),
+            Change::BeginVm(spec) => format!("BeginVm({})", spec.name),
+            _ => format!("{self:?}"),
         }
     }
 }
@@ -172,7 +193,7 @@ pub enum Change {
     Weight(u32, u32, u32),
     /// A task's group.
     Group(u32, usize),
-    /// `migrate_disable()`, or `_enable()`.
+    /// `migrate_disable()`, or `_enable()`, when the task runs next.
     Migration(u32, bool),
     /// A task was preempted in an RCU read section, or has left it.
     RcuSection(u32, bool),

@@ -39,6 +39,9 @@ pub enum Op {
     GroupIdle(GroupRef, bool),
     EndGroup(GroupRef),
     Bandwidth(GroupRef, u64, u64),
+    /// The running task disables its migration, or enables it.
+    Migration(u32, bool),
+    RcuSection(u32, bool),
     End(u32),
     Prefer,
 }
@@ -67,6 +70,8 @@ impl Op {
             Op::GroupIdle(..) => "cpu.idle",
             Op::EndGroup(_) => "rmdir",
             Op::Bandwidth(..) => "cpu.max",
+            Op::Migration(..) => "migration",
+            Op::RcuSection(..) => "RCU section",
             Op::End(_) => "exit",
             Op::Prefer => "prefer",
         }
@@ -100,6 +105,8 @@ impl Op {
             Op::Bandwidth(group, period, quota) => {
                 model.set_bandwidth(cpu, *group, *period, *quota);
             }
+            Op::Migration(task, disable) => model.migration(cpu, *task, *disable),
+            Op::RcuSection(task, inside) => model.rcu_section(cpu, *task, *inside),
             Op::End(task) => model.end_task(cpu, *task),
             Op::Prefer => model.prefer(cpu),
         }

@@ -42,6 +42,12 @@ pub(crate) struct Task {
     /// Affinities that are being set.
     pub coming: Vec<Vec<u32>>,
     pub waits_since: Option<u64>,
+    /// It is to disable its migration, or to enable it, when it runs next.
+    pub wants_to_stay: Option<bool>,
+    /// Its migration is disabled.
+    pub stays: bool,
+    /// Since when it has been on a CPU that is not preferred, as far as one looks every now and then.
+    pub strays_since: Option<u64>,
     /// When it was last told where it may run, ns.
     pub allowed_since: u64,
     pub longest_wait: u64,
@@ -55,6 +61,14 @@ pub(crate) struct Task {
     /// Waits after a wake-up, in the window.
     pub latencies: Vec<u64>,
     pub woken_at: Option<u64>,
+}
+
+impl Task {
+    /// Whether a CPU may run it.
+    pub fn may_use(&self, cpu: u32) -> bool {
+        let is_allowed = || self.spec.cpus.as_ref().is_none_or(|list| list.contains(&cpu));
+        if self.stays { self.cpu == cpu } else { is_allowed() }
+    }
 }
 
 pub(crate) struct Cpu {
@@ -115,6 +129,8 @@ pub struct World {
     /// vCPUs that came to another LLC than they ran on last, in the window.
     pub(crate) llc_moves: u64,
     pub(crate) homes: Homes,
+    /// The preferred CPUs.
+    pub(crate) preferred: Vec<u32>,
     pub(crate) window_from: u64,
     next_pid: u32,
     pub(crate) ended: bool,
@@ -213,6 +229,7 @@ impl World {
             switches: 0,
             llc_moves: 0,
             homes: Homes::new(&sizes),
+            preferred: (0..host.cpus).collect(),
             window_from: 0,
             next_pid: 100,
             ended: false,
@@ -278,6 +295,7 @@ impl World {
         let asleep = spec.asleep;
         let id = self.model.new_task(0, on, pid, tgid, spec.weight, spec.policy, higher, &mask, group);
         let left = self.work_of(&spec.kind);
+        self.trace.event(self.now, on, "task", id, 0, |text| text.push_str(&spec.words()));
         self.tasks.push(Task {
             spec,
             cpu: on,
@@ -290,6 +308,9 @@ impl World {
             wake_at: None,
             coming: Vec::new(),
             waits_since: None,
+            wants_to_stay: None,
+            stays: false,
+            strays_since: None,
             allowed_since: 0,
             longest_wait: 0,
             waited: 0,
