@@ -72,8 +72,11 @@ impl World {
                 self.enter(0, Op::Weight(task, weight, policy));
             }
             Change::Group(task, group) => {
-                self.tasks[task as usize].spec.group = Some(group);
-                self.tasks[task as usize].allowed_since = self.now;
+                let before = self.tasks[task as usize].spec.group.replace(group);
+                // Its old one may have held it back.
+                if before.is_some_and(|before| self.is_limited(before)) {
+                    self.tasks[task as usize].allowed_since = self.now;
+                }
                 self.enter(0, Op::Group(task, self.groups[group].0));
             }
             Change::Migration(task, disable) => {

@@ -65,7 +65,7 @@ impl Findings {
 
 impl World {
     /// Whether a group, or one above it, has a `cpu.max`: its tasks may wait though CPUs idle.
-    fn is_limited(&self, group: usize) -> bool {
+    pub(crate) fn is_limited(&self, group: usize) -> bool {
         let (_, parent, _, limit) = self.groups[group];
         limit.is_finite() || parent.is_some_and(|above| self.is_limited(above))
     }

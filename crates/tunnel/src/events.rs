@@ -328,10 +328,8 @@ impl World {
             self.findings
                 .add("twice", || format!("{} runs on CPUs {} and {cpu}", entry.spec.name, entry.cpu));
         }
-        if let Some(list) =
-            entry.spec.cpus.as_ref().filter(|_| !entry.may_use(cpu) && entry.coming.is_empty())
-        {
-            let list = list.clone();
+        if !entry.may_use(cpu) && entry.coming.is_empty() {
+            let list = entry.spec.cpus.clone().filter(|_| !entry.stays).unwrap_or_else(|| vec![entry.cpu]);
             self.findings
                 .add("affinity", || format!("{} runs on CPU {cpu}, and may on {list:?}", entry.spec.name));
         }

@@ -5,7 +5,7 @@ mod rare;
 mod unfair;
 
 pub use rare::{RARE_NS, rare, rare_world};
-pub use unfair::{Sets, Unfair, unfair};
+pub use unfair::{Bound, Unfair, unfair};
 
 use crate::check::{Bounds, Findings};
 use crate::guest::{Pattern, VmSpec};
@@ -131,16 +131,12 @@ pub fn run(seed: u64, object: Option<&[u8]>) -> Result<Findings> {
 /// # Errors
 /// The host cannot be made.
 pub fn world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<World> {
-    Ok(begun(seed, object, traced, false)?.0)
+    Ok(begun(seed, Host { object: object.map(<[u8]>::to_vec), traced, ..Host::default() })?.0)
 }
 
-/// A host, how many tasks and how many of these and vCPUs it begins with, and its groups. A guest has preferred CPUs.
-fn begun(
-    seed: u64,
-    object: Option<&[u8]>,
-    traced: Range<u64>,
-    guest: bool,
-) -> Result<(World, u32, u32, u32)> {
+/// A host, how many tasks and how many of these and vCPUs it begins with, and its groups; what the seed does not say is as that
+/// of another.
+fn begun(seed: u64, like: Host) -> Result<(World, u32, u32, u32)> {
     let mut dice = Dice(Pcg64Mcg::seed_from_u64(seed));
     let cpus: u32 = dice.among(&[1, 2, 2, 3, 4, 4, 6, 8, 12]);
     let llcs = if cpus.is_multiple_of(2) { dice.among(&[1, 1, 2]) } else { 1 };
@@ -153,8 +149,8 @@ fn begun(
         seed,
         interleave: dice.among(&[0, 4, 16, 64]),
         pause_ns: dice.among(&[500, 2000, 20_000]),
-        // Tasks without a state know nothing of preferred CPUs.
-        starve: dice.among(&[0, 0, 0, 20]) * u32::from(!guest),
+        // Tasks without a state know nothing of a guest's preferred CPUs.
+        starve: dice.among(&[0, 0, 0, 20]) * u32::from(like.set.is_empty()),
         bounds: Bounds {
             wait_ns: Some(2_000 * MS),
             idle_ns: Some(20 * MS),
@@ -163,10 +159,7 @@ fn begun(
         },
         // A look at the start, and another one.
         homes_ns: 50 * MS,
-        object: object.map(<[u8]>::to_vec),
-        set: if guest { vec![("may_prefer".into(), 1)] } else { Vec::new() },
-        traced,
-        ..Host::default()
+        ..like
     };
     let mut world = World::new(host)?;
     let groups = dice.below(4);

@@ -2,7 +2,7 @@
 //! Random hosts on which nothing may go wrong. A host that does is run again by its seed:
 //! `OVERBOOK_FUZZ=SEED..SEED cargo test -p overbook-tunnel --release --test fuzz`.
 
-use overbook_tunnel::fuzz::{self, LENGTH_NS, RARE_NS, Sets, Unfair, unfair};
+use overbook_tunnel::fuzz::{self, Bound, LENGTH_NS, RARE_NS, Unfair, unfair};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
@@ -63,14 +63,14 @@ fn words((name, had, due): Unfair) -> String {
 /// `OVERBOOK_UNFAIR=SEED..SEED` has others.
 #[test]
 fn shares_are_due_on_random_hosts() {
-    let look = |seed| unfair(seed, Sets::Apart, 1, None).unwrap().into_iter().map(words).collect();
+    let look = |seed| unfair(seed, Bound::Apart, 1, None).unwrap().into_iter().map(words).collect();
     let (wrong, hosts) = wrong_of("OVERBOOK_UNFAIR", 300, look);
     assert!(wrong.is_empty(), "{} hosts of {hosts}:\n{}", wrong.len(), wrong.join("\n"));
 }
 
 /// Looks at 300 hosts, or those of a variable of the environment. On one of so many shares may be off, and nobody may have
 /// less than this part of what is due.
-fn nobody_starves(variable: &str, bound: Sets, llcs: u32, one_in: u64, part: f64) {
+fn nobody_starves(variable: &str, bound: Bound, llcs: u32, one_in: u64, part: f64) {
     let starved = Mutex::new(Vec::new());
     let look = |seed| {
         let all = unfair(seed, bound, llcs, None).unwrap();
@@ -89,22 +89,29 @@ fn nobody_starves(variable: &str, bound: Sets, llcs: u32, one_in: u64, part: f64
 /// `OVERBOOK_FLOATS=SEED..SEED` has others.
 #[test]
 fn nobody_starves_beside_who_may_run_anywhere() {
-    nobody_starves("OVERBOOK_FLOATS", Sets::ApartOrAny, 1, 100, 0.5);
-    nobody_starves("OVERBOOK_FLOATS", Sets::ApartOrAny, 2, 25, 0.4);
+    nobody_starves("OVERBOOK_FLOATS", Bound::ApartOrAny, 1, 100, 0.5);
+    nobody_starves("OVERBOOK_FLOATS", Bound::ApartOrAny, 2, 25, 0.4);
 }
 
 /// LLCs have an order of their own each, and are compared now and then. `OVERBOOK_LLCS=SEED..SEED` has others.
 #[test]
 fn shares_are_due_on_random_hosts_of_some_llcs() {
-    nobody_starves("OVERBOOK_LLCS", Sets::Apart, 2, 100, 0.5);
-    nobody_starves("OVERBOOK_LLCS", Sets::Apart, 4, 50, 0.5);
+    nobody_starves("OVERBOOK_LLCS", Bound::Apart, 2, 100, 0.5);
+    nobody_starves("OVERBOOK_LLCS", Bound::Apart, 4, 50, 0.5);
+}
+
+/// Below a `cpu.max` as beside it. `OVERBOOK_QUOTAS=SEED..SEED` has others.
+#[test]
+fn shares_are_due_below_quotas() {
+    nobody_starves("OVERBOOK_QUOTAS", Bound::Limited, 1, 50, 0.5);
+    nobody_starves("OVERBOOK_QUOTAS", Bound::Limited, 2, 50, 0.5);
 }
 
 /// Sets with some CPUs in common are brought near to the tide each, and what one is behind another is lost.
 /// `OVERBOOK_OVERLAPS=SEED..SEED` has others.
 #[test]
 fn nobody_starves_where_sets_of_cpus_overlap() {
-    nobody_starves("OVERBOOK_OVERLAPS", Sets::Overlapping, 1, 8, 0.25);
+    nobody_starves("OVERBOOK_OVERLAPS", Bound::Overlapping, 1, 8, 0.25);
 }
 
 /// Hosts that went wrong once: CPUs idled beside SCHED_IDLE tasks, tasks without a state, and who was queued as they went idle.

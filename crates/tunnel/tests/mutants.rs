@@ -9,7 +9,7 @@ mod list;
 
 use list::{MUTANTS, Mutant};
 use overbook_tunnel::compile::Sources;
-use overbook_tunnel::fuzz::{Sets, unfair};
+use overbook_tunnel::fuzz::{Bound, unfair};
 use overbook_tunnel::gauntlet::TRIALS;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -46,7 +46,7 @@ fn child() {
     }
     // Who has another share than is due on random hosts is found by few.
     println!("trial: shares");
-    for (bound, llcs) in [(Sets::Apart, 1), (Sets::ApartOrAny, 1), (Sets::Apart, 2)] {
+    for (bound, llcs) in [(Bound::Apart, 1), (Bound::ApartOrAny, 1), (Bound::Apart, 2)] {
         for seed in SHARES {
             let said = match unfair(seed, bound, llcs, Some(&object)) {
                 Ok(all) => {

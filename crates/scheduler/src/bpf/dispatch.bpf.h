@@ -36,6 +36,42 @@ static bool has_new_key(struct task_ctx *taskc, struct node_ctx *node)
 	return true;
 }
 
+/* Parks the first of a queue if its group has used its cpu.max since it was queued; 1 if so. */
+__noinline int park_first(u64 dsq)
+{
+	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+	struct task_ctx *taskc = first ? task_ctx(first) : NULL;
+	struct bpf_iter_scx_dsq it;
+	int moved = 0;
+
+	if (!taskc || !is_to_park(first, taskc))
+		return 0;
+	/* Before: it may come back at once. */
+	vcpu_left_queue(taskc, false);
+	if (!bpf_iter_scx_dsq_new(&it, dsq, 0))
+		moved = scx_bpf_dsq_move(&it, first, PARKED, 0);
+	bpf_iter_scx_dsq_destroy(&it);
+	if (moved)
+		count(OVB_COUNT_PARKED);
+	else if (taskc->queued)
+		vcpu_queued(taskc);
+	return moved;
+}
+
+/* So many are parked at a look into a queue; whoever stands there then runs once more. */
+#define PARKED_AT_ONCE 256
+
+/* Parks whoever stands first in a queue and must not run, until somebody may. */
+__noinline int park_throttled(u64 dsq)
+{
+	u32 i;
+
+	bpf_for (i, 0, nr_limited ? PARKED_AT_ONCE : 0)
+		if (!park_first(dsq))
+			break;
+	return 0;
+}
+
 /* Looks who is the first of a queue. Returns 1 if it had an old key, and has gone further back. */
 __noinline int look_at_first(u64 dsq, u32 may_move)
 {
@@ -81,9 +117,12 @@ static bool peek_at(u64 dsq, const struct cpu_ctx *cpuc)
 {
 	u32 i;
 
-	bpf_for (i, 0, REKEYED)
+	bpf_for (i, 0, REKEYED) {
+		if (nr_limited)
+			park_throttled(dsq);
 		if (!look_at_first(dsq, i + 1 < REKEYED))
 			break;
+	}
 	return cpuc->peeked;
 }
 
@@ -187,6 +226,14 @@ static bool somebody_waits(s32 cpu)
 	return false;
 }
 
+/* Whether a queued task is to be parked as soon as a CPU of its own looks. */
+static bool is_held_back(struct task_struct *p)
+{
+	struct task_ctx *taskc = nr_limited ? task_ctx(p) : NULL;
+
+	return taskc && is_to_park(p, taskc);
+}
+
 /* So many tasks of another LLC's queue are looked at for one that may run here. */
 #define PULL_SCAN 8
 
@@ -200,7 +247,7 @@ __noinline int pull_from(u64 dsq, u64 before)
 	bpf_for_each (scx_dsq, p, dsq, 0) {
 		if (before && !ovb_vtime_before(p->scx.dsq_vtime, before))
 			break;
-		if (may_run_on(p, bpf_get_smp_processor_id()) &&
+		if (may_run_on(p, bpf_get_smp_processor_id()) && !is_held_back(p) &&
 		    move_here(BPF_FOR_EACH_ITER, p, p->scx.slice))
 			return 1;
 		if (++i >= PULL_SCAN)

@@ -56,8 +56,7 @@ static bool queue(struct task_struct *p, struct task_ctx *taskc, u64 dsq, u64 en
 	taskc->dsq = taskc->sched_idle ? idle_dsq(dsq) : dsq;
 	if (taskc->out_of_turn)
 		count(OVB_COUNT_IN_RCU);
-	/* Whoever waits for a grace period would wait for the next period of a cpu.max. */
-	if (is_throttled(taskc->node) && !in_rcu_section(p)) {
+	if (is_to_park(p, taskc)) {
 		count(OVB_COUNT_PARKED);
 		scx_bpf_dsq_insert(p, PARKED, slice, enq_flags);
 		return false;

@@ -75,6 +75,8 @@ static void run_outside(s32 cpu, struct task_struct *prev, struct task_ctx *prev
 {
 	if (prevc && is_throttled(prevc->node))
 		prevc = NULL;
+	if (nr_limited)
+		park_throttled(cpu_dsq(cpu));
 	if (look_for_overdue_outside(cpu, cpuc) ||
 	    run_overdue_sched_idle(cpu_dsq(cpu), idle_patience_ns) ||
 	    scx_bpf_dsq_move_to_local(cpu_dsq(cpu), 0) || evacuate(cpu, llc_of(cpu), false))

@@ -3,8 +3,8 @@
  * cpu.max (policy/quota.h). A group that has used its own, or that of a group above it, is
  * throttled: its tasks are parked in a queue from which no CPU takes any, until a timer finds that
  * a new period has begun. Who runs is parked when it leaves its CPU, at the next tick; who is
- * queued runs once more before. Groups are not throttled for so long that the kernel's watchdog
- * would end the scheduler (OVB_QUOTA_LONGEST).
+ * queued when a CPU comes to it (park_first()). Groups are not throttled for so long that the
+ * kernel's watchdog would end the scheduler (OVB_QUOTA_LONGEST).
  */
 #ifndef OVERBOOK_QUOTA_BPF_H
 #define OVERBOOK_QUOTA_BPF_H
@@ -54,6 +54,15 @@ __noinline u32 is_throttled(u32 place)
 		place = node->parent;
 	}
 	return false;
+}
+
+/* Whether a task is to be parked. Of a crowd whose quota is tiny, who has waited for very long runs
+ * once all the same, or the kernel's watchdog would end the scheduler. */
+static bool is_to_park(const struct task_struct *p, struct task_ctx *taskc)
+{
+	/* Whoever waits for a grace period would wait for the next period of a cpu.max. */
+	return nr_limited && is_throttled(taskc->node) && !in_rcu_section(p) &&
+	       wait_of(taskc, scx_bpf_now()) <= OVB_QUOTA_LONGEST / 2;
 }
 
 /* A group's tasks are parked from here on, or may run again. */

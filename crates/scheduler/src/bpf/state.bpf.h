@@ -355,6 +355,14 @@ static u64 wait_of(const struct task_ctx *taskc, u64 now)
 	return since && ns > 0 ? (u64)ns : 0;
 }
 
+/* Preempted inside an RCU read section: the kernel notes it when it switches. (The depth itself
+ * would mislead, as this program runs inside such a section of the task that it is asked about.) */
+static bool in_rcu_section(const struct task_struct *p)
+{
+	return bpf_core_field_exists(p->rcu_read_unlock_special) &&
+	       p->rcu_read_unlock_special.b.blocked;
+}
+
 /* Whether a task may run on a CPU. */
 static bool may_run_on(const struct task_struct *p, s32 cpu)
 {

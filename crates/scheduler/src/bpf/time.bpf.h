@@ -49,14 +49,6 @@ static u64 aged_reach(const struct tenant *tenant, const struct node_ctx *node, 
 	return ovb_age(tenant->rate, ovb_reach(slice, node ? node->nr_members : 1, cpus));
 }
 
-/* Preempted inside an RCU read section: the kernel notes it when it switches. (The depth itself
- * would mislead, as this program runs inside such a section of the task that it is asked about.) */
-static bool in_rcu_section(const struct task_struct *p)
-{
-	return bpf_core_field_exists(p->rcu_read_unlock_special) &&
-	       p->rcu_read_unlock_special.b.blocked;
-}
-
 /* Books time of a node, or gives back what was booked too much; a turn that is over makes room for
  * the next. */
 __noinline int book(u32 place, s64 ns)

@@ -20,6 +20,9 @@ static bool is_to_unpark(u64 now)
 						  (s64)(now - unparked_at) >= UNPARK_EVERY));
 }
 
+/* So long the timer goes on once nobody has a cpu.max, ns. */
+#define LINGER_NS 5000000000ull
+
 static int refill(void *map, int *key, struct refill_timer *timer)
 {
 	u64 now = scx_bpf_now();
@@ -31,8 +34,9 @@ static int refill(void *map, int *key, struct refill_timer *timer)
 		unpark();
 	}
 	bpf_rcu_read_unlock();
-	/* When the last limit goes, somebody may be parked, or just about to be. */
-	if (nr_limited || (s64)(now - lifted_at) < 10 * REFILL_NS ||
+	/* When the last limit goes, somebody may be parked, or just about to be: in a guest, by a
+	 * vCPU that the host does not run. */
+	if (nr_limited || (s64)(now - lifted_at) < (s64)LINGER_NS ||
 	    scx_bpf_dsq_nr_queued(PARKED) > 0)
 		bpf_timer_start(&timer->timer, REFILL_NS, 0);
 	return 0;

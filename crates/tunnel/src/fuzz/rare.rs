@@ -3,7 +3,7 @@
 
 use super::{Dice, MS, begun};
 use crate::check::Findings;
-use crate::world::{Change, World};
+use crate::world::{Change, Host, World};
 use anyhow::Result;
 use overbook_policy::class::Class;
 use rand_core::SeedableRng;
@@ -49,7 +49,7 @@ fn rarity(world: &mut World, dice: &mut Dice, guest: bool, tasks: u32, all: u32,
 }
 
 /// Runs the host of a seed to which happens what happens seldom: quotas, groups that idle or end, CPUs that are not preferred,
-/// tasks that disable their migration, other classes.
+/// tasks that disable their migration, other classes, hardware that hides the ends of interrupts, wakers that sleep soon.
 ///
 /// # Errors
 /// The host cannot be made.
@@ -66,7 +66,15 @@ pub fn rare(seed: u64, object: Option<&[u8]>) -> Result<Findings> {
 pub fn rare_world(seed: u64, object: Option<&[u8]>, traced: Range<u64>) -> Result<World> {
     let mut dice = Dice(Pcg64Mcg::seed_from_u64(!seed));
     let guest = dice.one_in(3);
-    let (mut world, tasks, all, groups) = begun(seed, object, traced, guest)?;
+    let like = Host {
+        object: object.map(<[u8]>::to_vec),
+        traced,
+        set: if guest { vec![("may_prefer".into(), 1)] } else { Vec::new() },
+        apicv: seed % 4 == 3,
+        sync: seed % 5 == 4,
+        ..Host::default()
+    };
+    let (mut world, tasks, all, groups) = begun(seed, like)?;
     for _ in 0..1 + dice.below(12) {
         rarity(&mut world, &mut dice, guest, tasks, all, groups);
     }

@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 72] = [
+const FINDINGS: [Finding; 73] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -86,6 +86,7 @@ const FINDINGS: [Finding; 72] = [
     ("who slept beside SCHED_IDLE tasks", false, waits::asleep_beside_sched_idle),
     ("behind who may not run here", false, waits::beside_who_may_not_run_here),
     ("a CPU that is preferred again", false, waits::preferred_again),
+    ("below a group with a quota", false, quotas::below_a_limited_group),
 ];
 
 #[test]

@@ -47,7 +47,7 @@ pub(super) fn parked_in_a_section() -> Option<String> {
     (had < 0.2).then(|| format!("a task inside a section has {had:.2} CPUs"))
 }
 
-/// A crowd whose little `cpu.max` is used up many times over, as each of it runs once, does not wait until the kernel's
+/// A crowd whose little `cpu.max` is used up many times over, as who has waited for long runs, does not wait until the kernel's
 /// watchdog ends the scheduler; beside others that leave it next to nothing neither.
 pub(super) fn a_crowd() -> Option<String> {
     [(300, 0), (300, 8), (600, 8)].into_iter().find_map(|(crowd, rivals)| {
@@ -97,7 +97,7 @@ pub(super) fn many_parked() -> Option<String> {
     let mut world = World::new(host(2, 1)).unwrap();
     let group = world.group(0, 100);
     hogs(&mut world, 300, "limited", None, Some(group));
-    // Each runs once, and the group owes that for seconds.
+    // The group owes for many periods.
     world.at(MS, Change::Bandwidth(group, 1_000_000, 1_000));
     world.run(2 * SECOND);
     world.count_costs(true);
@@ -108,4 +108,22 @@ pub(super) fn many_parked() -> Option<String> {
     // It still has to look now and then.
     let as_many_as_needed = (4000..400_000).contains(&calls);
     (!as_many_as_needed).then(|| format!("with 300 parked the timer makes {} calls each time", calls / 4000))
+}
+
+/// What two groups below one with a `cpu.max` have of it goes by their weights, beside others and alone.
+pub(super) fn below_a_limited_group() -> Option<String> {
+    [(0, false), (4, false), (4, true)].into_iter().find_map(|(rivals, together)| {
+        let mut world = World::new(host(2, 1)).unwrap();
+        let limited = world.group(0, 100);
+        let (light, heavy) = (world.group(limited, 100), world.group(limited, 1000));
+        hogs(&mut world, 3, "light", None, Some(light));
+        hogs(&mut world, 3, "heavy", None, Some(heavy));
+        let group = together.then(|| world.group(0, 100));
+        hogs(&mut world, rivals, "rival", None, group);
+        world.at(MS, Change::Bandwidth(limited, 100_000, 30_000));
+        let (had, due) = of(&measured(&mut world, SECOND, 9 * SECOND), "light");
+        println!("below a limited group the light one has {had:.3} CPUs of {due:.3}");
+        ((had - due).abs() > 0.1 * due + 0.02)
+            .then(|| format!("the light one has {had:.3} CPUs where {due:.3} are due"))
+    })
 }
