@@ -4,9 +4,7 @@
 use super::setup::*;
 
 pub(super) fn a2() -> Option<String> {
-    let mut machine = host(8, 8);
-    machine.set.push(("may_prefer".into(), 1));
-    let mut world = World::new(machine).unwrap();
+    let mut world = guest(8, 8);
     hogs(&mut world, 8, "hog", None, None);
     world.at(SECOND, Change::Prefer(vec![0, 1, 2, 3]));
     world.measure_from(2 * SECOND);

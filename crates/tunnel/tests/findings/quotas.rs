@@ -13,9 +13,7 @@ pub(super) fn a10() -> Option<String> {
 }
 
 pub(super) fn a_quota_outside() -> Option<String> {
-    let mut machine = host(4, 1);
-    machine.set.push(("may_prefer".into(), 1));
-    let mut world = World::new(machine).unwrap();
+    let mut world = guest(4, 1);
     let group = world.group(0, 100);
     hogs(&mut world, 1, "limited", Some(vec![3]), Some(group));
     world.at(100 * MS, Change::Bandwidth(group, 100_000, 20_000));

@@ -18,6 +18,11 @@ pub(super) fn host(cpus: u32, llcs: u32) -> Host {
     Host { cpus, llcs, bounds: unchecked(), ..Host::default() }
 }
 
+/// A machine that may prefer some of its CPUs to others, as a guest does.
+pub(super) fn guest(cpus: u32, llcs: u32) -> World {
+    World::new(Host { set: vec![("may_prefer".into(), 1)], ..host(cpus, llcs) }).unwrap()
+}
+
 pub(super) fn hogs(
     world: &mut World,
     n: u32,

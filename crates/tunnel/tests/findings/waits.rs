@@ -315,9 +315,7 @@ pub(super) fn taken_by_real_time() -> Option<String> {
 
 /// SCHED_IDLE tasks that may use only CPUs which are not preferred wait in the LLC's queue for such tasks.
 pub(super) fn idle_tasks_bound_outside() -> Option<String> {
-    let mut machine = host(4, 1);
-    machine.set.push(("may_prefer".into(), 1));
-    let mut world = World::new(machine).unwrap();
+    let mut world = guest(4, 1);
     hogs(&mut world, 2, "hog", None, None);
     for i in 0..3 {
         let idle = TaskSpec::new(&format!("idle{i}"), Kind::Hog);
@@ -350,9 +348,7 @@ pub(super) fn woken_synchronously() -> Option<String> {
 
 /// Patience holds on CPUs that are not preferred, too: the kernel's watchdog looks there as well.
 pub(super) fn bound_outside() -> Option<String> {
-    let mut machine = host(4, 1);
-    machine.set.push(("may_prefer".into(), 1));
-    let mut world = World::new(machine).unwrap();
+    let mut world = guest(4, 1);
     let bound = |name: &str, cpus: Vec<u32>, weight| TaskSpec {
         cpus: Some(cpus),
         weight,
@@ -434,9 +430,7 @@ pub(super) fn asleep_beside_sched_idle() -> Option<String> {
 /// A CPU whose queue holds somebody idles no longer because the first of all queues may not run there, as in a guest, where
 /// sets of CPUs have no queues.
 pub(super) fn beside_who_may_not_run_here() -> Option<String> {
-    let mut machine = host(4, 1);
-    machine.set.push(("may_prefer".into(), 1));
-    let mut world = World::new(machine).unwrap();
+    let mut world = guest(4, 1);
     for i in 0..8 {
         let pair = TaskSpec::new(&format!("pair{i}"), Kind::Hog);
         world.task(TaskSpec { weight: 10_000, cpus: Some(vec![2, 3]), ..pair });
@@ -450,9 +444,7 @@ pub(super) fn beside_who_may_not_run_here() -> Option<String> {
 
 /// A CPU that regains preference while it idles takes who waits for others, though nobody is queued anew.
 pub(super) fn preferred_again() -> Option<String> {
-    let mut machine = host(2, 1);
-    machine.set.push(("may_prefer".into(), 1));
-    let mut world = World::new(machine).unwrap();
+    let mut world = guest(2, 1);
     for i in 0..2 {
         let bound = TaskSpec::new(&format!("bound{i}"), Kind::Hog);
         world.task(TaskSpec { weight: 10_000, cpus: Some(vec![1]), ..bound });
