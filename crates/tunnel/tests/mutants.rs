@@ -21,7 +21,7 @@ use std::thread;
 /// Names the object that a process of a mutant runs.
 const OBJECT: &str = "OVERBOOK_MUTANT";
 /// Random hosts, of each kind, on which a mutant was found: of 300 that were looked at.
-const SHARES: [u64; 8] = [17, 24, 25, 27, 76, 78, 215, 282];
+const SHARES: [u64; 9] = [17, 24, 25, 27, 76, 78, 88, 215, 282];
 /// Begins the line that a process of a mutant prints.
 const VERDICT: &str = "verdict: ";
 

@@ -273,13 +273,12 @@ pub const MUTANTS: &[Mutant] = &[
         "\tif (idle >= 0)\n\t\tscx_bpf_kick_cpu(idle, SCX_KICK_PREEMPT);",
         "\tif (idle >= 0)\n\t\t;",
     ),
-    Mutant {
-        name: "keys that are never made anew",
-        file: "dispatch.bpf.h",
-        find: "\tif (may_move && has_new_key(taskc, node)) {",
-        put: "\tif (0) {",
-        missed: Some("findings show it: nice in a group, and back from parking"),
-    },
+    mutant(
+        "keys that are never made anew",
+        "dispatch.bpf.h",
+        "\tif (may_move && has_new_key(taskc, node)) {",
+        "\tif (0) {",
+    ),
     mutant("a VM that is always calm", "choose.bpf.h", "return (sends_seen || !relations) &&", "return 1 ||"),
     mutant(
         "rates that are never made anew",
