@@ -2,9 +2,9 @@
 /*
  * cpu.max: a group may run for `quota` ns in each `period`. What it overruns, as slices end
  * at ticks, it has less of in the next period, so that it gets what it is due in the mean, and no
- * more. What it does not use is lost, but for cpu.max.burst. Of a crowd
- * who has waited for half of OVB_QUOTA_LONGEST runs once all the same, and so it may use a tiny
- * quota many times over: what is owed after OVB_QUOTA_LONGEST is forgiven.
+ * more. What it does not use is lost, but for cpu.max.burst. Of a crowd who has waited for half of
+ * OVB_QUOTA_LONGEST runs once all the same, and so it may use a tiny quota many times over: what is
+ * owed after OVB_QUOTA_LONGEST is forgiven.
  *
  * Example: "50000 100000". The group runs on two CPUs; after 26 ms 52 ms are used. 2 ms are owed,
  * and the next period has 48.

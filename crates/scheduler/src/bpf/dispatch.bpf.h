@@ -66,7 +66,7 @@ __noinline int park_throttled(u64 dsq)
 {
 	u32 i;
 
-	bpf_for (i, 0, nr_limited ? PARKED_AT_ONCE : 0)
+	bpf_for (i, 0, PARKED_AT_ONCE)
 		if (!park_first(dsq))
 			break;
 	return 0;

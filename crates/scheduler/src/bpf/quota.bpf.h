@@ -61,7 +61,7 @@ __noinline u32 is_throttled(u32 place)
 static bool is_to_park(const struct task_struct *p, struct task_ctx *taskc)
 {
 	/* Whoever waits for a grace period would wait for the next period of a cpu.max. */
-	return nr_limited && is_throttled(taskc->node) && !in_rcu_section(p) &&
+	return is_throttled(taskc->node) && !in_rcu_section(p) &&
 	       wait_of(taskc, scx_bpf_now()) <= OVB_QUOTA_LONGEST / 2;
 }
 

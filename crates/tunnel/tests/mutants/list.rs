@@ -119,7 +119,7 @@ pub const MUTANTS: &[Mutant] = &[
         put: "\tif (0) {",
         missed: Some("a CPU parks him when it comes to him"),
     },
-    mutant("nobody is parked", "quota.bpf.h", "return nr_limited && is_throttled(taskc->node)", "return 0"),
+    mutant("nobody is parked", "quota.bpf.h", "return is_throttled(taskc->node)", "return 0"),
     mutant("nobody pays", "time.bpf.h", "\t\ttaskc->own.vtime += ovb_age(taskc->own.rate, used);", "\t\t;"),
     mutant("groups pay nothing", "time.bpf.h", "\t\tcpuc->debt_ns += (s64)used;", "\t\t;"),
     mutant(
