@@ -131,7 +131,8 @@ impl Boot<'_> {
             // Without the filter KVM would not intercept PAUSE; with the bit it does, and every PAUSE exits.
             line += " setcpuid=pausefilter,pfthreshold";
         }
-        line += " ";
+        // Debian's kernels watch all memory once a little of it is used, by 5 ms of the host's clock whatever the dilation.
+        line += " damon_stat.enabled=N ";
         line += self.arguments;
         if self.accel == Accel::Icount {
             // Self-tests and certificates that nobody here uses, and that take an emulated CPU a second.
