@@ -12,6 +12,7 @@
 #include "published/ratelimit.h"
 #include "quota.h"
 #include "relations.h"
+#include "spin.h"
 #include "steal.h"
 #include "tiers.h"
 #include "turn.h"

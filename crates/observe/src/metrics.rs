@@ -96,8 +96,11 @@ const HOST: [Column<HostStats>; 12] = [
     ("overbook_host_idle_overdue", "SCHED_IDLE tasks that went before others", |s| s.idle_overdue),
 ];
 
-const VM: [Column<VmStats>; 6] = [
+const VM: [Column<VmStats>; 7] = [
     ("overbook_vm_yields_asked", "directed yields that KVM asked for", |s| s.asked),
+    ("overbook_vm_yields_spared", "directed yields after which the vCPU kept its CPU: short spins", |s| {
+        s.spared
+    }),
     ("overbook_vm_yields_delivered", "spins after which the CPU went on with a sibling", |s| s.delivered),
     ("overbook_vm_spins_unheard", "spins for which KVM found nobody to yield to", |s| s.unheard),
     ("overbook_vm_spins_gave_up", "directed yields after which the CPU went to whoever was next", |s| {

@@ -31,6 +31,7 @@ pub mod home;
 pub mod quota;
 pub mod rates;
 pub mod relations;
+pub mod spin;
 pub mod steal;
 pub mod tiers;
 pub mod turn;

@@ -118,6 +118,7 @@ counters! {
     #[stat(desc = "one VM", _om_prefix = "vm_", _om_label = "vm")]
     VmStats of intf::ovb_vm_stats {
         asked: "directed yields that KVM asked for",
+        spared: "of these, spins that were short, so that the vCPU kept its CPU",
         delivered: "spins, heard or unheard, after which the CPU went on with a sibling",
         unheard: "spins for which KVM found nobody to yield to",
         gave_up: "spinners whose CPU went to whoever was next, since nobody of the VM who could help was queued",
@@ -368,7 +369,7 @@ impl VmStats {
         let wanted_ns = (self.run_ns + self.queued_ns).max(1);
         writeln!(
             to,
-            "  {} [{pid}], {}: {:.3} s run ({} % of what it wanted), {:.3} s queued (longest {:.3} s), {:.3} s spun; yields {} \
+            "  {} [{pid}], {}: {:.3} s run ({} % of what it wanted), {:.3} s queued (longest {:.3} s), {:.3} s spun; yields {} spared {} \
              delivered {} gave up {}; unheard {}; IPIs {}",
             self.name,
             if self.class.is_empty() { Class::Normal.name() } else { &self.class },
@@ -378,6 +379,7 @@ impl VmStats {
             s(self.longest_ns),
             s(self.spin_ns),
             self.asked,
+            self.spared,
             self.delivered,
             self.gave_up,
             self.unheard,

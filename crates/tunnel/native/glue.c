@@ -132,6 +132,7 @@ static u32 vm_word(const char *name)
 {
 	WORD("asked", asked)
 	WORD("answered picked", picked[OVB_TIER_ANSWERED])
+	WORD("spared", spared)
 	WORD("gave up", gave_up)
 	WORD("ipis", ipis)
 	return sizeof(struct ovb_vm_stats) / sizeof(u64);

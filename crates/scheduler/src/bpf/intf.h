@@ -65,6 +65,8 @@ enum ovb_count {
 struct ovb_vm_stats {
 	/* Directed yields that KVM asked for. */
 	unsigned long long asked;
+	/* Of these, spins that were short: the vCPU kept its CPU. */
+	unsigned long long spared;
 	/* Spins, heard or unheard, after which the CPU went on with a sibling. */
 	unsigned long long delivered;
 	/* vCPUs picked, by what they were worth most for; see enum ovb_tier. */

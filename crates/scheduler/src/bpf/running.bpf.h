@@ -83,6 +83,8 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 
 	if (!taskc || !cpuc)
 		return;
+	if (taskc->vm)
+		ovb_spin_leave(&taskc->spin, scx_bpf_now(), short_spin_ns);
 	cpuc->vm = 0;
 	/* Nobody's victim until somebody runs here; that may be a task of a higher class. */
 	cpuc->key = cpuc->level;

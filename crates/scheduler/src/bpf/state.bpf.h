@@ -8,6 +8,7 @@
 #include <scx/common.bpf.h>
 
 #include "intf.h"
+#include "spin.h"
 #include "turn.h"
 #include "weight.h"
 
@@ -67,6 +68,8 @@ const volatile u64 stale_ns = 1000000;
 const volatile u64 window_ns = 50000000;
 /* A SCHED_IDLE task that has been queued for this long goes before others, ns. */
 const volatile u64 idle_patience_ns = 1000000000;
+/* A spin that has lasted for less than this may be over in a moment, ns (policy/spin.h). */
+const volatile u64 short_spin_ns = 30000;
 /* Time between two PAUSE exits no further apart was spun, ns: the hardware's window, an exit, some
  * room. */
 const volatile u64 spin_gap_ns = 20000;
@@ -138,9 +141,9 @@ struct task_ctx {
 	/* How often it has been looked at; it is looked whether it is a vCPU less and less often.
 	 */
 	u32 looks;
-	/* When it last came to a CPU, and when it last spun. */
+	/* When it last came to a CPU, and its spins since. */
 	u64 resumed_at;
-	u64 last_spin;
+	struct ovb_spin spin;
 	/* When it left its CPU waiting for a sibling; 0 if it did not. */
 	u64 spun_at;
 	/* Lag that it takes along to its new CPUs; 0 if it has come to them. */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Spins. A vCPU that spins waits for a sibling, and KVM calls ops.yield() with one that it has
- * guessed. The guess is not followed: the vCPU is marked as waiting, and its CPU goes on with the
- * slice and whoever of the VM is worth most now (go_on(), at ops.dispatch()).
+ * guessed. The guess is not followed: once the spin has lasted for a while the vCPU is marked as
+ * waiting, and its CPU goes on with the slice and whoever of the VM is worth most now (go_on(), at
+ * ops.dispatch()).
  */
 #ifndef OVERBOOK_YIELD_BPF_H
 #define OVERBOOK_YIELD_BPF_H
@@ -13,10 +14,10 @@
 /* Books a spin: how long it has lasted, as far as spins follow each other at once. */
 static void book_spin(struct task_ctx *taskc, u64 now)
 {
-	u64 since = ovb_vtime_max(taskc->resumed_at, taskc->last_spin);
+	u64 since = ovb_vtime_max(taskc->resumed_at, taskc->spin.last);
 	struct vcpu_ctx *vcpuc = own_vcpu_ctx(taskc);
 
-	taskc->last_spin = now;
+	ovb_spin_exit(&taskc->spin, taskc->resumed_at, now, short_spin_ns);
 	if (!vcpuc)
 		return;
 	vcpuc->stats.spins++;
@@ -50,6 +51,17 @@ static u32 stale_waiter(struct vm_ctx *vmc, u64 now)
 	return 0;
 }
 
+/* Whether a vCPU may as well spin on. Not if it has just sent an IPI: it may wait for an answer,
+ * from a sibling that is queued. A yield by hypercall is no spin. */
+static bool spins_on(struct task_ctx *taskc, u64 now)
+{
+	struct vcpu_ctx *self = own_vcpu_ctx(taskc);
+
+	if (!taskc->spin_open || (self && now - self->sent.at < 2 * short_spin_ns))
+		return false;
+	return ovb_spin_is_spared(&taskc->spin, short_spin_ns);
+}
+
 /* The whole of a directed yield. True: KVM need not try anybody else. */
 static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 {
@@ -58,7 +70,7 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	struct ovb_vm_stats *stats;
 	struct vm_ctx *vmc;
 	u64 now = scx_bpf_now();
-	u32 with = 0;
+	u32 with = 0, best;
 
 	if (!fromc || !toc || !cpuc)
 		return false;
@@ -69,13 +81,19 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	if (!stats || !vmc)
 		return false;
 	stats->asked++;
-	fromc->spin_open = false;
-	cpuc->goes_on = 0;
 	if (!ends_seen && relations)
 		look_for_answers(fromc->vm);
-	if (best_tier(vmc) < OVB_TIER_CHAINED)
+	best = best_tier(vmc);
+	if (spins_on(fromc, now)) {
+		fromc->spin_open = false;
+		stats->spared++;
+		return true;
+	}
+	fromc->spin_open = false;
+	cpuc->goes_on = 0;
+	if (best < OVB_TIER_CHAINED)
 		with = stale_waiter(vmc, now);
-	if (with || best_tier(vmc) >= OVB_TIER_CHAINED) {
+	if (with || best >= OVB_TIER_CHAINED) {
 		cpuc->goes_on = fromc->vm;
 		cpuc->goes_on_with = with;
 		cpuc->leaver = from->pid;

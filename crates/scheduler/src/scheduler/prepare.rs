@@ -56,6 +56,7 @@ pub(super) fn stretch_times(rodata: &mut types::rodata, stretch: f64) {
         &mut rodata.look_again_ns,
         &mut rodata.window_ns,
         &mut rodata.idle_patience_ns,
+        &mut rodata.short_spin_ns,
         &mut rodata.spin_gap_ns,
     ] {
         *constant = (*constant as f64 * stretch) as u64;

@@ -108,3 +108,14 @@ pub(super) fn an_ioctl() -> Option<String> {
     (booked > ran + ran / 50)
         .then(|| format!("{} ms are booked for a VM whose vCPUs have run {}", booked / MS, ran / MS))
 }
+
+/// A lock whose holder runs is free in a moment, and whoever waits for it keeps its CPU.
+pub(super) fn short_spins() -> Option<String> {
+    let mut world = World::new(Host { window_ns: 5000, ..host(4, 1) }).unwrap();
+    let short = VmSpec { critical_ns: 10_000, outside_ns: 30_000, ..VmSpec::new("locks", 4, Pattern::Lock) };
+    let vm = world.vm(short);
+    world.vm(VmSpec::new("other", 4, Pattern::Compute));
+    world.run(SECOND);
+    let gave_up = world.vm_counter(vm, c"gave up");
+    (gave_up > 50).then(|| format!("its spinners gave up {gave_up} times"))
+}

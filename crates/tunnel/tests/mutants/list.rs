@@ -213,12 +213,13 @@ pub const MUTANTS: &[Mutant] = &[
         "(0 && (taskc->dsq",
     ),
     mutant("nobody goes home", "pool.bpf.h", "\tif (!home || llc_of(cpu)", "\tif (1 || llc_of(cpu)"),
-    mutant(
-        "no rotation",
-        "choose.bpf.h",
-        "\t\t\tvmc->next = bounded(id + 1, OVB_MAX_VCPUS);",
-        "\t\t\tvmc->next = 0;",
-    ),
+    Mutant {
+        name: "no rotation",
+        file: "choose.bpf.h",
+        find: "\t\t\tvmc->next = bounded(id + 1, OVB_MAX_VCPUS);",
+        put: "\t\t\tvmc->next = 0;",
+        missed: Some("a finding shows it: A17"),
+    },
     mutant(
         "answers that nobody hears",
         "relate.bpf.h",
@@ -238,6 +239,14 @@ pub const MUTANTS: &[Mutant] = &[
         put: "\tif (0)\n\t\tscx_bpf_kick_cpu",
         missed: Some("the moment is short: one random host in some thousands shows it (tests/fuzz.rs)"),
     },
+    Mutant {
+        name: "no spin is short",
+        file: "yield.bpf.h",
+        find: "\tif (!taskc->spin_open || ",
+        put: "\tif (true || ",
+        missed: Some("a finding shows it"),
+    },
+    mutant("every spin is short", "yield.bpf.h", "ovb_spin_is_spared(&taskc->spin, short_spin_ns)", "true"),
     Mutant {
         name: "nobody gives up",
         file: "yield.bpf.h",
@@ -259,13 +268,12 @@ pub const MUTANTS: &[Mutant] = &[
         missed: Some("the VM's turn goes on by its key nearly as well"),
     },
     mutant("nobody is preempted", "wake.bpf.h", "\tscx_bpf_kick_cpu(cpu, SCX_KICK_PREEMPT);\n}", "\t;\n}"),
-    Mutant {
-        name: "CPUs that are not claimed",
-        file: "wake.bpf.h",
-        find: "\tcpuc->key = key_of(taskc);\n\treturn self->victim;",
-        put: "\treturn self->victim;",
-        missed: Some("a finding shows it: A7"),
-    },
+    mutant(
+        "CPUs that are not claimed",
+        "wake.bpf.h",
+        "\tcpuc->key = key_of(taskc);\n\treturn self->victim;",
+        "\treturn self->victim;",
+    ),
     mutant("a turn goes on whoever has come", "yield.bpf.h", "(cpuc->found == ORDINARY &&", "(0 &&"),
     mutant(
         "idle CPUs are not told",
@@ -305,12 +313,13 @@ pub const MUTANTS: &[Mutant] = &[
         "\tif (cpuc->found && ovb_vtime_before(cpuc->peeked_key, cpuc->first_key))",
     ),
     mutant("one queue for a pool", "pool.bpf.h", "#define CPUS_OF_QUEUE 3", "#define CPUS_OF_QUEUE 1000"),
-    mutant(
-        "no home in a pool",
-        "pool.bpf.h",
-        "\t\tfirst = part_of(taskc->pool, home - 1)->first;",
-        "\t\tfirst = (u32)cpu;",
-    ),
+    Mutant {
+        name: "no home in a pool",
+        file: "pool.bpf.h",
+        find: "\t\tfirst = part_of(taskc->pool, home - 1)->first;",
+        put: "\t\tfirst = (u32)cpu;",
+        missed: Some("whether its CPUs or those of its home are asked first matters to few hosts"),
+    },
     mutant(
         "no pulling in pools",
         "dispatch.bpf.h",
