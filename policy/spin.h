@@ -3,8 +3,8 @@
  * Short spins. A vCPU that spins for somebody who runs has what it waits for in a moment, and a
  * PAUSE exit may come before that: when the holder of a lock is at an exit of its own, sending an
  * IPI maybe. Taken off its CPU, such a spinner waits for its next turn, with all that it holds, and
- * its siblings spin for that. So who is taken off has spun for a while; unless its spins are long
- * nearly all, as at barriers: then that while is lost.
+ * its siblings spin for that. So who is taken off has spun for a while, unless nearly all its spins
+ * are long, as at barriers: then that while is lost.
  *
  * How long a spin has lasted is not known. PAUSE exits of one spin follow each other after twice
  * the time of the one before: KVM's window doubles at each, until the vCPU leaves its CPU
@@ -19,10 +19,11 @@
 #define OVERBOOK_POLICY_SPIN_H
 
 #include "types.h"
+#include "vtime.h"
 
 /* Exits this many limits apart are not of one spin. */
 #define OVB_SPIN_APART 8u
-/* From so many exits on the window itself says that a spin was long: it is 32 times what it was. */
+/* From so many exits on the window itself says that a spin was long: it has doubled as often. */
 #define OVB_SPIN_EXITS 6u
 
 /* A long spin counts one against its vCPU, a short one four for it. From so many against it on its
@@ -46,11 +47,14 @@ struct ovb_spin {
 	ovb_u8 spared;
 };
 
-/* The spin for which a vCPU was spared has ended by itself. */
+/* The spin for which a vCPU was spared has ended by itself. Whoever changes a running vCPU may ask
+ * beside its own CPU. */
 static inline void ovb_spin_was_short(struct ovb_spin *spin)
 {
+	ovb_u16 against = spin->distrust;
+
 	if (spin->spared)
-		spin->distrust -= spin->distrust < OVB_SPIN_SHORT ? spin->distrust : OVB_SPIN_SHORT;
+		spin->distrust = against > OVB_SPIN_SHORT ? against - OVB_SPIN_SHORT : 0;
 	spin->spared = 0;
 }
 
@@ -58,7 +62,7 @@ static inline void ovb_spin_was_short(struct ovb_spin *spin)
  * that are short, ns, at most 2^60. */
 static inline void ovb_spin_exit(struct ovb_spin *spin, ovb_u64 resumed, ovb_u64 now, ovb_u64 limit)
 {
-	int begins = !spin->exits || now - spin->last > OVB_SPIN_APART * limit;
+	int begins = !spin->exits || ovb_vtime_gap(now, spin->last) > OVB_SPIN_APART * limit;
 
 	if ((ovb_s64)(spin->last - resumed) < 0) {
 		spin->exits = 0;
@@ -77,7 +81,7 @@ static inline void ovb_spin_exit(struct ovb_spin *spin, ovb_u64 resumed, ovb_u64
  * to: nothing is known then. */
 static inline void ovb_spin_leave(struct ovb_spin *spin, ovb_u64 now, ovb_u64 limit)
 {
-	if (now - spin->last > OVB_SPIN_APART * limit)
+	if (ovb_vtime_gap(now, spin->last) > OVB_SPIN_APART * limit)
 		ovb_spin_was_short(spin);
 	spin->spared = 0;
 }

@@ -98,9 +98,7 @@ const HOST: [Column<HostStats>; 12] = [
 
 const VM: [Column<VmStats>; 7] = [
     ("overbook_vm_yields_asked", "directed yields that KVM asked for", |s| s.asked),
-    ("overbook_vm_yields_spared", "directed yields after which the vCPU kept its CPU: short spins", |s| {
-        s.spared
-    }),
+    ("overbook_vm_yields_spared", "directed yields after which the vCPU kept its CPU", |s| s.spared),
     ("overbook_vm_yields_delivered", "spins after which the CPU went on with a sibling", |s| s.delivered),
     ("overbook_vm_spins_unheard", "spins for which KVM found nobody to yield to", |s| s.unheard),
     ("overbook_vm_spins_gave_up", "directed yields after which the CPU went to whoever was next", |s| {

@@ -60,7 +60,7 @@ pub struct VmCounters {
     pub who: Identity,
     /// By vCPU id.
     pub vcpus: BTreeMap<u32, VcpuCounters>,
-    /// Directed yields that KVM tried, and that gave way; since the probes were attached.
+    /// Directed yields that KVM tried, and that the scheduler accepted; since the probes were attached.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub yields_tried: Option<u64>,
     /// See `yields_tried`.

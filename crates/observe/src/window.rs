@@ -53,7 +53,7 @@ pub struct VmRow {
     pub spin: Option<f64>,
     /// Spins per second.
     pub spins: Option<f64>,
-    /// Directed yields per second that KVM tried, and how many of these gave way, in percent.
+    /// Directed yields per second that KVM tried, and how many of these the scheduler accepted, in percent.
     pub yields: Option<f64>,
     /// See `yields`.
     pub yields_ok_percent: Option<f64>,

@@ -118,7 +118,7 @@ counters! {
     #[stat(desc = "one VM", _om_prefix = "vm_", _om_label = "vm")]
     VmStats of intf::ovb_vm_stats {
         asked: "directed yields that KVM asked for",
-        spared: "of these, spins that were short, so that the vCPU kept its CPU",
+        spared: "of these, those after which the vCPU kept its CPU, as its spin was not long yet",
         delivered: "spins, heard or unheard, after which the CPU went on with a sibling",
         unheard: "spins for which KVM found nobody to yield to",
         gave_up: "spinners whose CPU went to whoever was next, since nobody of the VM who could help was queued",

@@ -65,7 +65,7 @@ enum ovb_count {
 struct ovb_vm_stats {
 	/* Directed yields that KVM asked for. */
 	unsigned long long asked;
-	/* Of these, spins that were short: the vCPU kept its CPU. */
+	/* Of these, those after which the vCPU kept its CPU: its spin was not long yet. */
 	unsigned long long spared;
 	/* Spins, heard or unheard, after which the CPU went on with a sibling. */
 	unsigned long long delivered;

@@ -51,13 +51,14 @@ static u32 stale_waiter(struct vm_ctx *vmc, u64 now)
 	return 0;
 }
 
-/* Whether a vCPU may as well spin on. Not if it has just sent an IPI: it may wait for an answer,
- * from a sibling that is queued. A yield by hypercall is no spin. */
+/* Whether a vCPU may as well spin on. Not if it has just sent an IPI, where these are seen: it may
+ * wait for an answer, from a sibling that is queued. Nor if it yields by hypercall. */
 static bool spins_on(struct task_ctx *taskc, u64 now)
 {
 	struct vcpu_ctx *self = own_vcpu_ctx(taskc);
 
-	if (!taskc->spin_open || (self && now - self->sent.at < 2 * short_spin_ns))
+	if (!taskc->spin_open ||
+	    (self && self->sent.at && ovb_vtime_gap(now, self->sent.at) < 2 * short_spin_ns))
 		return false;
 	return ovb_spin_is_spared(&taskc->spin, short_spin_ns);
 }
@@ -83,7 +84,6 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	stats->asked++;
 	if (!ends_seen && relations)
 		look_for_answers(fromc->vm);
-	best = best_tier(vmc);
 	if (spins_on(fromc, now)) {
 		fromc->spin_open = false;
 		stats->spared++;
@@ -91,6 +91,7 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	}
 	fromc->spin_open = false;
 	cpuc->goes_on = 0;
+	best = best_tier(vmc);
 	if (best < OVB_TIER_CHAINED)
 		with = stale_waiter(vmc, now);
 	if (with || best >= OVB_TIER_CHAINED) {

@@ -242,8 +242,8 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "no spin is short",
         file: "yield.bpf.h",
-        find: "\tif (!taskc->spin_open || ",
-        put: "\tif (true || ",
+        find: "\tif (!taskc->spin_open ||\n",
+        put: "\tif (true ||\n",
         missed: Some("a finding shows it"),
     },
     mutant("every spin is short", "yield.bpf.h", "ovb_spin_is_spared(&taskc->spin, short_spin_ns)", "true"),
