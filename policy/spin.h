@@ -62,13 +62,9 @@ static inline void ovb_spin_was_short(struct ovb_spin *spin)
  * that are short, ns, at most 2^60. */
 static inline void ovb_spin_exit(struct ovb_spin *spin, ovb_u64 resumed, ovb_u64 now, ovb_u64 limit)
 {
-	int begins = !spin->exits || ovb_vtime_gap(now, spin->last) > OVB_SPIN_APART * limit;
-
-	if ((ovb_s64)(spin->last - resumed) < 0) {
+	if (ovb_vtime_before(spin->last, resumed))
 		spin->exits = 0;
-		begins = 1;
-	}
-	if (begins) {
+	if (!spin->exits || ovb_vtime_gap(now, spin->last) > OVB_SPIN_APART * limit) {
 		ovb_spin_was_short(spin);
 		spin->since = now;
 	}
