@@ -111,7 +111,16 @@ pub(super) fn an_ioctl() -> Option<String> {
 
 /// A lock whose holder runs is free in a moment, and whoever waits for it keeps its CPU.
 pub(super) fn short_spins() -> Option<String> {
-    let mut world = World::new(Host { window_ns: 5000, ..host(4, 1) }).unwrap();
+    spins_given_up(5000)
+}
+
+/// So should they who spin for a moment again and again, if the window is so short that most of these spins exit.
+pub(super) fn short_spins_in_a_row() -> Option<String> {
+    spins_given_up(1500)
+}
+
+fn spins_given_up(window_ns: u64) -> Option<String> {
+    let mut world = World::new(Host { window_ns, ..host(4, 1) }).unwrap();
     let short = VmSpec { critical_ns: 10_000, outside_ns: 30_000, ..VmSpec::new("locks", 4, Pattern::Lock) };
     let vm = world.vm(short);
     world.vm(VmSpec::new("other", 4, Pattern::Compute));
