@@ -191,10 +191,11 @@ fn figures_of_the_readme_are_those_of_its_files() {
         let value = overbook_report::summary::host_counter(&locks, "overbook", &name);
         overbook_report::format::counter(&name, value)
     };
-    let (asked, delivered, gave_up) = (counter("asked"), counter("delivered"), counter("gave up"));
+    let [asked, delivered, spared, gave_up] = ["asked", "delivered", "spared", "gave up"].map(counter);
     for sentence in [
         format!("KVM asked for {asked} yields"),
         format!("Overbook delivered {delivered} to"),
+        format!("left {spared} spinners alone"),
         format!("{gave_up} times the spinner just gave up"),
     ] {
         assert!(readme.contains(&sentence), "README.md lacks {sentence:?}");
