@@ -157,6 +157,17 @@ u64 tun_vm_counter(u32 tgid, const char *name)
 	return sum;
 }
 
+/* How often a running task was sent to another CPU (spread.bpf.h). */
+u64 tun_spread(void)
+{
+	u64 sum = 0;
+	u32 cpu;
+
+	for (cpu = 0; cpu < nr_cpus; cpu++)
+		sum += cpu_ctx_of((s32)cpu)->counts[OVB_COUNT_SPREAD];
+	return sum;
+}
+
 /* How often a vCPU of the VM of a process was run after a directed yield. */
 u64 tun_boosts(u32 tgid, u32 id)
 {

@@ -148,6 +148,7 @@ functions! {
     booked(u32, *mut u32) -> u64;
     vm_at(u32, *mut u32, *mut u64, *mut u64) -> u32;
     vm_counter(u32, *const c_char) -> u64;
+    spread() -> u64;
     marks(u32) -> u32;
     boosts(u32, u32) -> u64;
     lost_relations() -> u32;
@@ -436,6 +437,8 @@ impl Model {
         tick(cpu: u32);
         /// IPIs of the last window whose senders wait for receivers that do not know.
         lost_relations() -> u32;
+        /// How often a running task was sent to another CPU.
+        spread() -> u64;
         /// What was put off until the runqueue's lock was released.
         deferred(cpu: u32);
         /// Does what a kick has asked for.

@@ -410,6 +410,11 @@ impl World {
         self.model.vm_counter(self.vms[vm].tgid, name)
     }
 
+    /// How often a running task was sent to another CPU, as who waited for its own may use few.
+    pub fn spread(&self) -> u64 {
+        self.model.spread()
+    }
+
     /// How often each vCPU of a VM was run after a directed yield.
     pub fn boosts(&self, vm: usize) -> Vec<u64> {
         (0..self.vms[vm].vcpus.len() as u32).map(|id| self.model.boosts(self.vms[vm].tgid, id)).collect()

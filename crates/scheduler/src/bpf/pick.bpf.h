@@ -70,7 +70,7 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 	stays = prevc && may_stay(prevc);
 	if (cpuc->found) {
 		if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key) &&
-		    !goes_elsewhere(prev, prevc, cpuc)) {
+		    !goes_elsewhere(prev, prevc, cpuc, llc)) {
 			count(OVB_COUNT_KEEP);
 			extend(prev, prevc, cpuc, cpu);
 			grant(prevc->tenant, cpu);

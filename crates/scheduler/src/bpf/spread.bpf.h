@@ -50,13 +50,15 @@ __noinline s32 latest_elsewhere(struct task_struct *p __arg_trusted, s32 from, u
 }
 
 /* Whether a task that is due leaves its CPU to the first who waits there, and goes elsewhere. */
-static bool goes_elsewhere(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc)
+static bool goes_elsewhere(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc,
+			   u32 llc)
 {
 	u64 now = scx_bpf_now(), later;
 	s32 cpu;
 
-	/* Who waits for all CPUs of an LLC is found by the others, too; a guest knows no sets. */
-	if (cpuc->first_dsq < OVB_MAX_LLCS || packs())
+	/* Who waits for all CPUs of an LLC, or for those that the task may use, is found by the
+	 * others, too; a guest knows no sets. */
+	if (cpuc->first_dsq < OVB_MAX_LLCS || cpuc->first_dsq == queue_of(prevc, llc) || packs())
 		return false;
 	if (any_idle_for(prev))
 		return true;

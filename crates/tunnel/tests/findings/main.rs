@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 75] = [
+const FINDINGS: [Finding; 76] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -40,6 +40,7 @@ const FINDINGS: [Finding; 75] = [
     ("a VM that moves to another group", false, groups::vm_moves),
     ("a VM whose group goes", false, groups::a_vms_group_goes),
     ("one vCPU more than CPUs, on two LLCs", false, shares::one_more_than_cpus),
+    ("VMs that are bound alike", false, shares::bound_alike),
     ("a quota on a CPU that is not preferred", false, quotas::a_quota_outside),
     ("APICv", false, vcpus::apicv),
     ("a group that begins in a pool that lags", false, shares::newcomer),

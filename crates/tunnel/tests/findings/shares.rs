@@ -134,6 +134,17 @@ pub(super) fn one_more_than_cpus() -> Option<String> {
     })
 }
 
+/// Who waits among those that are bound to the same CPUs is found by all of these: nobody makes way by going elsewhere.
+pub(super) fn bound_alike() -> Option<String> {
+    let mut world = World::new(host(5, 1)).unwrap();
+    for (name, weight) in [("a", 100), ("b", 400)] {
+        let group = Some(world.group(0, weight));
+        world.vm(VmSpec { group, cpus: Some((1..5).collect()), ..VmSpec::new(name, 4, Pattern::Lock) });
+    }
+    world.run(2 * SECOND);
+    (world.spread() > 0).then(|| format!("{} are sent to other CPUs", world.spread()))
+}
+
 /// Ordinary tasks beside VMs of one group share its time with them.
 pub(super) fn tasks_beside_vms() -> Option<String> {
     let mut world = World::new(host(4, 1)).unwrap();

@@ -423,7 +423,7 @@ pub const MUTANTS: &[Mutant] = &[
         put: "",
         missed: Some("hosts of four LLCs show it, of seeds 91 and 729"),
     },
-    mutant("nobody goes elsewhere", "pick.bpf.h", " &&\n\t\t    !goes_elsewhere(prev, prevc, cpuc)", ""),
+    mutant("nobody goes elsewhere", "pick.bpf.h", " &&\n\t\t    !goes_elsewhere(prev, prevc, cpuc, llc)", ""),
     mutant("idle CPUs that are not gone to", "spread.bpf.h", "\tif (any_idle_for(prev))", "\tif (0)"),
     Mutant {
         name: "who comes out of parking first",
