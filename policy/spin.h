@@ -82,6 +82,12 @@ static inline void ovb_spin_leave(struct ovb_spin *spin, ovb_u64 now, ovb_u64 li
 	spin->spared = 0;
 }
 
+/* Whether nearly all spins of a vCPU are long. */
+static inline int ovb_spins_are_long(const struct ovb_spin *spin)
+{
+	return spin->distrust >= OVB_SPIN_TRUST;
+}
+
 /* Whether a vCPU spins on after its last exit. */
 static inline int ovb_spin_is_spared(struct ovb_spin *spin, ovb_u64 limit)
 {
@@ -91,7 +97,7 @@ static inline int ovb_spin_is_spared(struct ovb_spin *spin, ovb_u64 limit)
 		spin->spared = 0;
 		return 0;
 	}
-	if (!spin->spared && spin->distrust >= OVB_SPIN_TRUST && ++spin->trials % OVB_SPIN_TRIAL)
+	if (!spin->spared && ovb_spins_are_long(spin) && ++spin->trials % OVB_SPIN_TRIAL)
 		return 0;
 	spin->spared = 1;
 	return 1;

@@ -31,6 +31,10 @@
 /* No key is later than the CPU's level by more than so many slices, and two for each of
  * ovb_between(): see ovb_latest(). */
 #define OVB_AHEAD_SLICES 4u
+/* Who was preempted is made to wait until it has waited for so many slices, and by whom is so many
+ * slices ahead of it at most. */
+#define OVB_WAIT_SLICES	    6u
+#define OVB_OVERSTAY_SLICES 3u
 /* What is lighter than so little of its group counts as this. */
 #define OVB_BETWEEN_MOST (1u << 17)
 
@@ -85,6 +89,26 @@ static inline ovb_u64 ovb_latest(ovb_u64 level, ovb_u64 slice, ovb_u32 between)
 static inline int ovb_turn_over(ovb_u64 vtime, ovb_u64 deadline, ovb_u64 turn)
 {
 	return !ovb_vtime_before(vtime, deadline) || deadline - vtime > 2 * turn;
+}
+
+/*
+ * Whether somebody who was preempted has waited for so long, ns, that nobody overstays any more.
+ *
+ * Example: slices of 3 ms, and ticks every 4. Two VMs that compute on the same CPUs take turns of
+ * 20 ms, as each may wait until it has waited for 18, and of 4 ms without this. Of four VMs one
+ * waits for three others: turns are of 4 to 12 ms, and it waits for 28; 12 ms without this.
+ */
+static inline int ovb_waited_enough(ovb_u64 waited, ovb_u64 slice)
+{
+	return waited >= OVB_WAIT_SLICES * slice;
+}
+
+/* Whether a vCPU whose slice is over may stay although others are due who can wait: its key is
+ * later than that of the first of them by `ahead`, a slice of whom is `first_slice`; virtual time.
+ */
+static inline int ovb_may_overstay(ovb_u64 ahead, ovb_u64 first_slice)
+{
+	return ahead <= OVB_OVERSTAY_SLICES * first_slice;
 }
 
 /* How far a member stands from its tenant's deadline: its own lag among the members, from a slice

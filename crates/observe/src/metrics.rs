@@ -61,7 +61,7 @@ impl Counted {
 
 type Column<S> = (&'static str, &'static str, fn(&S) -> u64);
 
-const HOST: [Column<HostStats>; 12] = [
+const HOST: [Column<HostStats>; 13] = [
     ("overbook_host_tasks_direct", "tasks sent straight to an idle CPU", |s| s.direct),
     ("overbook_host_tasks_queued", "tasks put into a queue", HostStats::queued),
     ("overbook_host_tasks_parked", "tasks parked, as their group has used its cpu.max", |s| s.parked),
@@ -72,6 +72,11 @@ const HOST: [Column<HostStats>; 12] = [
         |s| s.keep,
     ),
     ("overbook_host_turns_extended", "old name of overbook_host_slices_extended", |s| s.keep),
+    (
+        "overbook_host_slices_overstayed",
+        "slices of vCPUs extended although others were due, as all of these could wait",
+        |s| s.overstay,
+    ),
     (
         "overbook_host_tasks_from_other_llc",
         "tasks pulled from another LLC's queue by a CPU that had nothing else",

@@ -21,6 +21,12 @@ impl Spin {
         unsafe { ffi::ovb_spin_leave(self, now, limit) }
     }
 
+    /// Whether nearly all its spins are long.
+    pub fn are_long(&self) -> bool {
+        // SAFETY: as above.
+        unsafe { ffi::ovb_spins_are_long(self) != 0 }
+    }
+
     /// Whether the vCPU spins on after its last exit.
     pub fn is_spared(&mut self, limit: u64) -> bool {
         // SAFETY: as above.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! `turn.h`: turns of tenants, and where their members stand. All times may wrap.
 
-pub use crate::ffi::OVB_LAG_TURNS;
+pub use crate::ffi::{OVB_LAG_TURNS, OVB_OVERSTAY_SLICES, OVB_WAIT_SLICES};
 
 pure! {
     /// What a tenant gets by running on all CPUs that it can use.
@@ -18,6 +18,18 @@ pure! {
     member_time = ovb_member_time(time: u64, clock: u64, slice: u64, woken: u32) -> u64;
     /// What a pool's offset must grow by.
     lift = ovb_lift(level: u64, tide: u64, most: u64) -> u64;
+}
+
+/// Whether somebody who was preempted has waited for so long, ns, that nobody overstays any more.
+pub fn waited_enough(waited: u64, slice: u64) -> bool {
+    // SAFETY: as in `pure!`.
+    unsafe { crate::ffi::ovb_waited_enough(waited, slice) != 0 }
+}
+
+/// Whether a vCPU whose key is later than the first's by `ahead` may stay although its slice is over; virtual ns.
+pub fn may_overstay(ahead: u64, first_slice: u64) -> bool {
+    // SAFETY: as in `pure!`.
+    unsafe { crate::ffi::ovb_may_overstay(ahead, first_slice) != 0 }
 }
 
 /// Whether the turn that ends at `deadline` is over, or was never one of this length.

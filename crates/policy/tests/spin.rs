@@ -31,6 +31,7 @@ fn the_headers_examples() {
     let mut spin = Spin::default();
     let at_barriers: Vec<bool> = (1..40).map(|nth| spins_for(&mut spin, nth * MS, 1_500) > 1_500).collect();
     let spared = |spins: &[bool]| spins.iter().filter(|spared| **spared).count();
+    assert!(spin.are_long() && !Spin::default().are_long());
     assert_eq!(spared(&at_barriers[..TRUST as usize]), TRUST as usize);
     assert_eq!(spared(&at_barriers[TRUST as usize..][..3 * TRIAL as usize]), 3);
 }

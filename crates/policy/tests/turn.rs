@@ -20,8 +20,26 @@ fn apart() -> impl Strategy<Value = i64> {
     prop_oneof![-10_000_000_000i64..10_000_000_000, -(1i64 << 56)..1i64 << 56]
 }
 
+#[test]
+fn who_was_preempted_waits_for_six_slices_at_most() {
+    assert!(!waited_enough(0, 3) && !waited_enough(17, 3) && waited_enough(18, 3));
+}
+
 proptest! {
     #![proptest_config(cases(50_000))]
+
+    /// On a CPU that two vCPUs of one rate want, whoever runs is ahead of who waits by what it may, and by the slice after
+    /// that at most; and nobody is kept waiting for longer than for that slice.
+    #[test]
+    fn nobody_overstays_for_long(slice in slice(), tick in 1u64..1_000_000_000, ahead in 0u64..1_000_000_000) {
+        let (mut ran, step) = (0, slice.div_ceil(tick) * tick);
+        while !waited_enough(ran, slice) && may_overstay(ahead + ran, slice) {
+            ran += step;
+        }
+        let most = slice * u64::from(OVB_OVERSTAY_SLICES.min(OVB_WAIT_SLICES));
+        prop_assert!(ran <= most + step);
+        prop_assert!(ahead > most || ran > 0);
+    }
 
     #[test]
     fn a_tenant_reaches_a_slice_for_each_at_a_time(slice in slice(), runnable in 0u32..5000, cpus in 0u32..1024) {

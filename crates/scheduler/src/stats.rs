@@ -177,6 +177,8 @@ pub struct HostStats {
     pub preempt: u64,
     #[stat(desc = "slices extended, since nobody with an earlier key waited")]
     pub keep: u64,
+    #[stat(desc = "slices of vCPUs extended although others were due, as all of these could wait")]
+    pub overstay: u64,
     #[stat(desc = "tasks pulled from another LLC's queue by a CPU without work")]
     #[serde(alias = "steal_llc")]
     pub pulled: u64,
@@ -211,7 +213,7 @@ impl Served for HostStats {
 
 impl HostStats {
     /// The host's counters, each with its `enum ovb_count`.
-    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 16] {
+    fn counters(&mut self) -> [(&mut u64, intf::ovb_count); 17] {
         [
             (&mut self.direct, intf::ovb_count_OVB_COUNT_DIRECT),
             (&mut self.queued_llc, intf::ovb_count_OVB_COUNT_QUEUED_LLC),
@@ -224,6 +226,7 @@ impl HostStats {
             (&mut self.idle_overdue, intf::ovb_count_OVB_COUNT_IDLE_OVERDUE),
             (&mut self.preempt, intf::ovb_count_OVB_COUNT_PREEMPT),
             (&mut self.keep, intf::ovb_count_OVB_COUNT_KEEP),
+            (&mut self.overstay, intf::ovb_count_OVB_COUNT_OVERSTAY),
             (&mut self.pulled, intf::ovb_count_OVB_COUNT_PULLED),
             (&mut self.outside, intf::ovb_count_OVB_COUNT_OUTSIDE),
             (&mut self.pushed, intf::ovb_count_OVB_COUNT_PUSHED),
@@ -263,7 +266,7 @@ impl HostStats {
     pub fn print(&self, to: &mut impl Write) -> Result<()> {
         writeln!(
             to,
-            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, \
+            "{}: direct {}, queued {} (LLC) {} (pool) {} (CPU) {} (idle), parked {}, preempted {}, kept {}, overstayed {}, \
              pulled from other LLCs {} (no work) {} (balance), spread {}, waited too long {}",
             self.settings,
             self.direct,
@@ -274,6 +277,7 @@ impl HostStats {
             self.parked,
             self.preempt,
             self.keep,
+            self.overstay,
             self.pulled,
             self.balance,
             self.spread,

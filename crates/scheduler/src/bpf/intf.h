@@ -42,6 +42,8 @@ enum ovb_count {
 	OVB_COUNT_PREEMPT,
 	/* Slices extended although others waited, as nobody had an earlier key. */
 	OVB_COUNT_KEEP,
+	/* Slices of vCPUs extended although others were due, as all of these could wait. */
+	OVB_COUNT_OVERSTAY,
 	/* Tasks pulled from another LLC's queue by a CPU that had nothing else, and as more was
 	 * owed to them there. */
 	OVB_COUNT_PULLED,

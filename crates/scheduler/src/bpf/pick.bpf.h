@@ -32,12 +32,32 @@ static u64 key_now(struct task_struct *prev, struct task_ctx *prevc, s32 cpu)
 	return key_of(prevc);
 }
 
+/* Lets the running task go on although others wait, if it may. */
+static bool stay(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ctx *cpuc, s32 cpu,
+		 u32 llc)
+{
+	u64 key = key_now(prev, prevc, cpu);
+
+	if (ovb_vtime_before(key, cpuc->first_key)) {
+		if (goes_elsewhere(prev, prevc, cpuc, llc))
+			return false;
+		count(OVB_COUNT_KEEP);
+	} else {
+		if (!overstays(prevc, cpu, llc, cpuc, key))
+			return false;
+		count(OVB_COUNT_OVERSTAY);
+	}
+	extend(prev, prevc, cpuc, cpu);
+	grant(prevc->tenant, cpu);
+	return true;
+}
+
 /*
  * In this order: who has waited for too long; the VM whose vCPU has just left waiting for a
- * sibling; unless the task that runs goes before the first of this CPU's queues: one of another
- * LLC who is owed much more, then another vCPU of that first one's VM, the first itself, or any of
- * these queues; any of another LLC if this CPU had nothing else; the task that runs, even if it has
- * yielded, unless it is SCHED_IDLE; and SCHED_IDLE tasks.
+ * sibling; unless the task that runs goes before the first of this CPU's queues, or may overstay:
+ * one of another LLC who is owed much more, then another vCPU of that first one's VM, the first
+ * itself, or any of these queues; any of another LLC if this CPU had nothing else; the task that
+ * runs, even if it has yielded, unless it is SCHED_IDLE; and SCHED_IDLE tasks.
  */
 void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 {
@@ -69,13 +89,8 @@ void BPF_STRUCT_OPS(overbook_dispatch, s32 cpu, struct task_struct *prev)
 		return;
 	stays = prevc && may_stay(prevc);
 	if (cpuc->found) {
-		if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key) &&
-		    !goes_elsewhere(prev, prevc, cpuc, llc)) {
-			count(OVB_COUNT_KEEP);
-			extend(prev, prevc, cpuc, cpu);
-			grant(prevc->tenant, cpu);
+		if (stays && stay(prev, prevc, cpuc, cpu, llc))
 			return;
-		}
 		if (balance(llc, cpuc, cpuc->first_key) ||
 		    (cpuc->first_vm && run_best(cpuc->first_vm, false)) ||
 		    scx_bpf_dsq_move_to_local(cpuc->first_dsq, 0) || take_any(llc))

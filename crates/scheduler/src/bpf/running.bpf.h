@@ -49,6 +49,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->running_since = now;
 	taskc->resumed_at = now;
 	taskc->yielded = false;
+	taskc->woke = false;
 	taskc->sent_to = 0;
 	cpuc->vm = taskc->vm;
 	cpuc->since = taskc->sched_idle && !taskc->out_of_turn ? 0 : now;

@@ -170,6 +170,8 @@ struct task_ctx {
 	bool overdue;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
 	bool sched_idle;
+	/* It woke up, or is new, and has not run since. */
+	bool woke;
 };
 
 struct {
@@ -227,12 +229,13 @@ struct cpu_ctx {
 	enum { NOBODY, ORDINARY, VCPU } peeked;
 	u32 peeked_vm;
 	u64 peeked_key;
-	/* Where there are several LLCs: a slice of its tenant's, by long_slice(). */
+	/* A slice of its tenant's, by long_slice(). */
 	u64 peeked_slice;
 	/* The same of the queue whose first goes before all others here. */
 	u32 found;
 	u32 first_vm;
 	u64 first_key;
+	u64 first_slice;
 	u64 first_dsq;
 	/* Pools that this CPU belongs to. */
 	u64 pools;

@@ -123,7 +123,7 @@ fn spins_given_up(window_ns: u64) -> Option<String> {
     let mut world = World::new(Host { window_ns, ..host(4, 1) }).unwrap();
     let short = VmSpec { critical_ns: 10_000, outside_ns: 30_000, ..VmSpec::new("locks", 4, Pattern::Lock) };
     let vm = world.vm(short);
-    world.vm(VmSpec::new("other", 4, Pattern::Compute));
+    hogs(&mut world, 4, "other", None, None);
     world.run(SECOND);
     let gave_up = world.vm_counter(vm, c"gave up");
     (gave_up > 50).then(|| format!("its spinners gave up {gave_up} times"))

@@ -54,7 +54,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "pool.bpf.h",
         find: "\t\tif (!bpf_cpumask_test_cpu(cpu, mask)) {",
         put: "\t\tif (!bpf_cpumask_test_cpu(cpu, mask) && cpu) {",
-        missed: None,
+        missed: Some("who waits in a pool is seldom the reason to go elsewhere"),
     },
     mutant(
         "a pool with a CPU too few",
@@ -218,7 +218,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "choose.bpf.h",
         find: "\t\t\tvmc->next = bounded(id + 1, OVB_MAX_VCPUS);",
         put: "\t\t\tvmc->next = 0;",
-        missed: Some("a finding shows it: A17"),
+        missed: None,
     },
     mutant(
         "answers that nobody hears",
@@ -244,7 +244,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "yield.bpf.h",
         find: "\tif (!taskc->spin_open ||\n",
         put: "\tif (true ||\n",
-        missed: Some("a finding shows it"),
+        missed: None,
     },
     mutant("every spin is short", "yield.bpf.h", "ovb_spin_is_spared(&taskc->spin, short_spin_ns)", "true"),
     Mutant {
@@ -318,7 +318,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "pool.bpf.h",
         find: "\t\tfirst = part_of(taskc->pool, home - 1)->first;",
         put: "\t\tfirst = (u32)cpu;",
-        missed: Some("whether its CPUs or those of its home are asked first matters to few hosts"),
+        missed: None,
     },
     mutant(
         "no pulling in pools",
@@ -357,14 +357,14 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "running on for ever",
         "pick.bpf.h",
-        "if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key) &&",
-        "if (stays && key_now(prev, prevc, cpu) &&",
+        "if (ovb_vtime_before(key, cpuc->first_key)) {",
+        "if (key) {",
     ),
     mutant(
         "never running on",
         "pick.bpf.h",
-        "if (stays && ovb_vtime_before(key_now(prev, prevc, cpu), cpuc->first_key) &&",
-        "if (stays && !key_now(prev, prevc, cpu) &&",
+        "u64 key = key_now(prev, prevc, cpu);",
+        "u64 key = key_now(prev, prevc, cpu) + (1ull << 40);",
     ),
     mutant("who sleeps is still counted", "tasks.bpf.h", "\tcount_in(taskc, 0, 0);\n", ""),
     Mutant {
@@ -423,7 +423,32 @@ pub const MUTANTS: &[Mutant] = &[
         put: "",
         missed: Some("hosts of four LLCs show it, of seeds 91 and 729"),
     },
-    mutant("nobody goes elsewhere", "pick.bpf.h", " &&\n\t\t    !goes_elsewhere(prev, prevc, cpuc, llc)", ""),
+    Mutant {
+        name: "nobody overstays",
+        file: "overstay.bpf.h",
+        find: "\treturn ovb_may_overstay(",
+        put: "\treturn 0 && ovb_may_overstay(",
+        missed: Some("overstay.rs shows it"),
+    },
+    Mutant {
+        name: "whoever is due can wait",
+        file: "overstay.bpf.h",
+        find: " || !can_wait(p)",
+        put: "",
+        missed: None,
+    },
+    mutant(
+        "who is preempted waits for ever",
+        "turn.h",
+        "return waited >= OVB_WAIT_SLICES * slice;",
+        "return 0;",
+    ),
+    mutant(
+        "nobody goes elsewhere",
+        "pick.bpf.h",
+        "\t\tif (goes_elsewhere(prev, prevc, cpuc, llc))\n\t\t\treturn false;\n",
+        "",
+    ),
     mutant("idle CPUs that are not gone to", "spread.bpf.h", "\tif (any_idle_for(prev))", "\tif (0)"),
     Mutant {
         name: "who comes out of parking first",

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * A vCPU whose slice is over stays on its CPU although others are due, while all of these can wait
+ * (ovb_may_overstay() in turn.h). Its VM's vCPUs are at work together for longer so, and find each
+ * other awake; and whoever slept, or has an interrupt to take, waits for no longer than a slice.
+ */
+#ifndef OVERBOOK_OVERSTAY_BPF_H
+#define OVERBOOK_OVERSTAY_BPF_H
+
+#include "choose.bpf.h"
+
+/* So many who are due are looked at in a queue; behind more of them others may be in a hurry. */
+#define DUE_SCAN 8
+
+/* Whether a queued task can wait for some slices more: a vCPU that was preempted at work, of a VM
+ * none of whose queued vCPUs has an interrupt or an answer to take. Not one whose spins are long,
+ * as at barriers: its siblings wait for it in the same way. */
+static bool can_wait(struct task_struct *p)
+{
+	struct task_ctx *taskc = task_ctx(p);
+	struct vm_ctx *vmc = taskc && taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
+
+	if (!vmc || taskc->woke || taskc->out_of_turn || class_of(taskc->vm) == OVB_CLASS_LATENCY)
+		return false;
+	if (ovb_spins_are_long(&taskc->spin) || best_tier(vmc) >= OVB_TIER_INTERRUPT)
+		return false;
+	/* Of devices nobody is told. */
+	return !has_interrupt(p, false);
+}
+
+/* Whether all can wait who are due in a queue before a key, and none has waited for long. */
+__noinline int can_all_wait(u64 dsq, u64 before)
+{
+	u64 now = scx_bpf_now();
+	struct task_struct *p;
+	u32 i = 0;
+
+	if (scx_bpf_dsq_nr_queued(dsq) <= 0)
+		return true;
+	bpf_for_each (scx_dsq, p, dsq, 0) {
+		struct task_ctx *taskc = task_ctx(p);
+
+		if (!ovb_vtime_before(p->scx.dsq_vtime, before))
+			break;
+		if (++i > DUE_SCAN || !taskc || !can_wait(p) ||
+		    ovb_waited_enough(wait_of(taskc, now), slice_ns))
+			return false;
+	}
+	return true;
+}
+
+/* The same in all queues that a CPU looks into; `before` is a key as keys of different queues are
+ * compared. */
+static bool can_others_wait(s32 cpu, u32 llc, const struct cpu_ctx *cpuc, u64 before)
+{
+	u64 pools = cpuc->pools;
+	u32 i;
+
+	if (!can_all_wait(llc_dsq(llc), before) ||
+	    !can_all_wait(cpu_dsq(cpu), before - pool_at(cpu_pool(cpu))->offset))
+		return false;
+	bpf_for (i, 0, OVB_MAX_POOLS) {
+		u32 pool = pools ? (u32)__builtin_ctzll(pools) : 0;
+
+		if (!pool)
+			break;
+		if (!can_all_wait(pool_dsq(pool, llc), before - pool_at(pool)->offset))
+			return false;
+		pools &= pools - 1;
+	}
+	return true;
+}
+
+/* Whether the running vCPU, whose key is now `key`, stays although others are due: if its slice is
+ * over, and it was not told to look; where the first waits for the same CPUs as it would. Who is
+ * its VM's only runnable task wins nothing by that. */
+static bool overstays(struct task_ctx *prevc, s32 cpu, u32 llc, const struct cpu_ctx *cpuc, u64 key)
+{
+	struct node_ctx *node = node_at(prevc->tenant);
+
+	if (cpuc->found != VCPU || !prevc->vcpu || !node || node->nr_members < 2 ||
+	    class_of(prevc->vm) == OVB_CLASS_LATENCY || ovb_spins_are_long(&prevc->spin))
+		return false;
+	if (cpuc->first_dsq != queue_of(prevc, llc) ||
+	    (s64)(cpuc->until - scx_bpf_now()) > (s64)(slice_of(prevc->vm) / 8))
+		return false;
+	return ovb_may_overstay(ovb_vtime_gap(key, cpuc->first_key), cpuc->first_slice) &&
+	       can_others_wait(cpu, llc, cpuc, key);
+}
+
+#endif

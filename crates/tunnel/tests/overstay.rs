@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: GPL-2.0-only
+//! A vCPU overstays while all who are due can wait (`overstay.bpf.h`), and for no longer. Slices are of 3 ms, and end at
+//! ticks every 4 ms: two that take turns on a CPU change 250 times a second, and 50 times if both overstay.
+
+use overbook_policy::class::Class;
+use overbook_tunnel::check::Bounds;
+use overbook_tunnel::{Change, Host, Kind, Pattern, Report, TaskSpec, VmSpec, World};
+
+const MS: u64 = 1_000_000;
+const SECOND: u64 = 1000 * MS;
+
+fn world(cpus: u32) -> World {
+    let bounds = Bounds { wait_ns: None, ..Bounds::default() };
+    World::new(Host { cpus, bounds, ..Host::default() }).unwrap()
+}
+
+fn computing(world: &mut World, name: &str, class: Class) -> usize {
+    world.vm(VmSpec { class, ..VmSpec::new(name, 2, Pattern::Compute) })
+}
+
+fn measured(mut world: World) -> Report {
+    world.measure_from(300 * MS);
+    world.run(300 * MS + SECOND);
+    let report = world.report();
+    assert!(report.findings.lines().is_empty(), "{:?}", report.findings.lines());
+    report
+}
+
+/// The longest wait of any vCPU of a VM, ms.
+fn longest(report: &Report, vm: &str) -> u64 {
+    report.vms.iter().find(|own| own.name == vm).unwrap().longest_wait / MS
+}
+
+#[test]
+fn vms_that_compute_change_seldom() {
+    let mut world = world(2);
+    for name in ["a", "b"] {
+        computing(&mut world, name, Class::Normal);
+    }
+    let report = measured(world);
+    assert!(report.switches <= 110, "{} switches", report.switches);
+    assert_eq!((longest(&report, "a"), longest(&report, "b")), (20, 20));
+}
+
+/// However many VMs want a CPU, nobody waits for two turns of all others.
+#[test]
+fn nobody_waits_for_longer_where_there_are_more() {
+    let mut world = world(2);
+    for name in ["a", "b", "c", "d"] {
+        computing(&mut world, name, Class::Normal);
+    }
+    let report = measured(world);
+    for name in ["a", "b", "c", "d"] {
+        assert!(longest(&report, name) <= 28, "{name} waits for {} ms", longest(&report, name));
+    }
+}
+
+/// Nobody overstays beside a latency VM, nor does it itself.
+#[test]
+fn a_latency_vm_is_not_kept_waiting() {
+    let mut world = world(2);
+    computing(&mut world, "fast", Class::Latency);
+    computing(&mut world, "other", Class::Normal);
+    let report = measured(world);
+    assert!(longest(&report, "fast") <= 8, "it waits for {} ms", longest(&report, "fast"));
+    assert!(longest(&report, "other") <= 8, "the other waits for {} ms", longest(&report, "other"));
+}
+
+/// Nor beside tasks that are no vCPUs, nor where a VM has one vCPU.
+#[test]
+fn ordinary_tasks_and_lone_vcpus_take_turns_as_ever() {
+    let mut beside = world(2);
+    computing(&mut beside, "vm", Class::Normal);
+    for i in 0..2 {
+        beside.task(TaskSpec::new(&format!("hog{i}"), Kind::Hog));
+    }
+    assert!(measured(beside).switches >= 480);
+    let mut alone = world(2);
+    for i in 0..4 {
+        alone.vm(VmSpec::new(&format!("vm{i}"), 1, Pattern::Compute));
+    }
+    assert!(measured(alone).switches >= 480);
+}
+
+/// A device's interrupt for a vCPU that was preempted ends it. Who was ahead once is so for good, so turns are of two slices.
+#[test]
+fn whoever_has_an_interrupt_to_take_is_not_kept_waiting() {
+    let mut world = world(2);
+    let vms = ["a", "b"].map(|name| computing(&mut world, name, Class::Normal));
+    let tasks: Vec<u32> = vms.iter().flat_map(|vm| world.vcpu_tasks(*vm)).collect();
+    for ms in 0..1300 {
+        for task in &tasks {
+            world.at(ms * MS, Change::DeviceIrq(0, *task));
+        }
+    }
+    let report = measured(world);
+    assert!(report.switches >= 240, "{} switches", report.switches);
+    assert!(longest(&report, "a") <= 8 && longest(&report, "b") <= 8);
+}
+
+/// Who wakes up runs as soon as if nobody overstayed.
+#[test]
+fn who_wakes_up_is_not_kept_waiting() {
+    let mut world = world(2);
+    for name in ["a", "b"] {
+        computing(&mut world, name, Class::Normal);
+    }
+    world.vm(VmSpec::new("serves", 2, Pattern::Sleeper));
+    let report = measured(world);
+    assert!(longest(&report, "serves") <= 8, "it waits for {} ms", longest(&report, "serves"));
+}
