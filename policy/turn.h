@@ -94,9 +94,10 @@ static inline int ovb_turn_over(ovb_u64 vtime, ovb_u64 deadline, ovb_u64 turn)
 /*
  * Whether somebody who was preempted has waited for so long, ns, that nobody overstays any more.
  *
- * Example: slices of 3 ms, and ticks every 4. Of two VMs that compute on the same CPUs vCPUs run for
- * 20 ms at a time, as each may wait until it has waited for 18, and for 4 ms without this. Of four
- * VMs one waits for three others: they run for 4 to 12 ms, and it waits for 28; 12 without this.
+ * Example: slices of 3 ms, and ticks every 4. Of two VMs that compute on the same CPUs vCPUs run
+ * for 20 ms at a time, as each may wait until it has waited for 18, and for 4 ms without this. Of
+ * four VMs one waits for three others: they run for 4 to 12 ms, and it waits for 28; 12 without
+ * this.
  */
 static inline int ovb_waited_enough(ovb_u64 waited, ovb_u64 slice)
 {

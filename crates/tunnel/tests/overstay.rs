@@ -42,6 +42,26 @@ fn vms_that_compute_change_seldom() {
     assert_eq!((longest(&report, "a"), longest(&report, "b")), (20, 20));
 }
 
+/// In an LLC of many CPUs, whose queue is as long; and where vCPUs are pinned, two to a CPU.
+#[test]
+fn so_they_do_on_many_cpus_and_where_they_are_pinned() {
+    let mut large = world(16);
+    for name in ["a", "b"] {
+        large.vm(VmSpec::new(name, 16, Pattern::Compute));
+    }
+    let report = measured(large);
+    assert!(report.switches <= 16 * 100, "{} switches", report.switches);
+    let mut pinned = world(2);
+    for name in ["a", "b"] {
+        let vm = computing(&mut pinned, name, Class::Normal);
+        for (cpu, task) in pinned.vcpu_tasks(vm).into_iter().enumerate() {
+            pinned.at(0, Change::Affinity(task, vec![cpu as u32]));
+        }
+    }
+    let report = measured(pinned);
+    assert!(report.switches <= 110, "{} switches", report.switches);
+}
+
 /// However many VMs want a CPU, nobody waits for two turns of all others.
 #[test]
 fn nobody_waits_for_longer_where_there_are_more() {

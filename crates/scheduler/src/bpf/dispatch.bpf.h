@@ -314,7 +314,7 @@ static bool pull(u32 llc, bool sched_idle)
 static u64 far_behind(u64 dsq, const struct cpu_ctx *cpuc)
 {
 	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
-	u64 slices = first && can_wait(first) ? OVB_OVERSTAY_SLICES : 0;
+	u64 slices = first && can_wait(first, scx_bpf_now()) ? OVB_OVERSTAY_SLICES : 0;
 
 	return BALANCE_SLICES * cpuc->peeked_slice + slices * slice_ns;
 }

@@ -100,7 +100,7 @@ void BPF_STRUCT_OPS(overbook_enqueue, struct task_struct *p, u64 enq_flags)
 	/* The kernel does not say that it wakes a new task; and one is like new that was
 	 * SCHED_IDLE, or whose CPU a higher class has taken. */
 	begins = woken || taskc->fresh || (enq_flags & SCX_ENQ_REENQ);
-	if (begins)
+	if (begins || taskc->sent_to)
 		taskc->woke = true;
 	find_key(p, taskc, cpu, woken);
 	dsq = bound ? cpu_dsq(cpu) : queue_of(taskc, llc_of(cpu));

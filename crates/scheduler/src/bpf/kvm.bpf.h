@@ -90,6 +90,15 @@ static void *posted(struct kvm_vcpu___ovb *vcpu)
 	return NULL;
 }
 
+/* Whether interrupts are seen that a vCPU has to take: before 6.16 not those that Intel's hardware
+ * has posted. */
+static bool sees_interrupts(void)
+{
+	struct vcpu_vmx___ovb *vmx = NULL;
+
+	return !posts || bpf_core_field_exists(vmx->vt.pi_desc);
+}
+
 /* Whether any bit of a register of 256 is set. */
 static bool has_bits(void *regs, u32 at)
 {

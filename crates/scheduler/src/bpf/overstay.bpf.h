@@ -2,7 +2,7 @@
 /*
  * A vCPU whose slice is over stays on its CPU although others are due, while all of these can wait
  * (ovb_may_overstay() in turn.h). Its VM's vCPUs are at work together for longer so, and find each
- * other awake; and whoever slept, or has an interrupt to take, waits for no longer than a slice.
+ * other awake. Nobody overstays while somebody is due who woke up, or has an interrupt to take.
  */
 #ifndef OVERBOOK_OVERSTAY_BPF_H
 #define OVERBOOK_OVERSTAY_BPF_H
@@ -10,26 +10,29 @@
 #include "choose.bpf.h"
 
 /* So many who are due are looked at in a queue; behind more of them others may be in a hurry. */
-#define DUE_SCAN 8
+#define DUE_SCAN 64
 
-/* Whether a queued task can wait for some slices more: a vCPU that was preempted at work, of a VM
- * none of whose queued vCPUs has an interrupt or an answer to take. Not one whose spins are long,
- * as at barriers: its siblings wait for it in the same way. */
-static bool can_wait(struct task_struct *p)
+/* Whether a queued task can wait for some slices more: a vCPU that was preempted, of a VM none of
+ * whose queued vCPUs that were at work has an interrupt or an answer to take. Not one whose spins
+ * are long, as at barriers: its siblings wait for it in the same way. */
+static bool can_wait(struct task_struct *p, u64 now)
 {
 	struct task_ctx *taskc = task_ctx(p);
 	struct vm_ctx *vmc = taskc && taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
 
-	if (!vmc || taskc->woke || taskc->out_of_turn || class_of(taskc->vm) == OVB_CLASS_LATENCY)
+	if (!vmc || taskc->woke || taskc->out_of_turn || in_rcu_section(p) ||
+	    class_of(taskc->vm) == OVB_CLASS_LATENCY)
 		return false;
-	if (ovb_spins_are_long(&taskc->spin) || best_tier(vmc) >= OVB_TIER_INTERRUPT)
+	if ((ovb_spins_are_long(&taskc->spin) && !is_calm(vmc, now)) ||
+	    best_tier(vmc) >= OVB_TIER_INTERRUPT)
 		return false;
-	/* Of devices nobody is told. */
-	return !has_interrupt(p, false);
+	/* Of devices nobody is told; nor of siblings, maybe, and then a handler may have begun. */
+	return !has_interrupt(p, !sends_seen && relations);
 }
 
-/* Whether all can wait who are due in a queue before a key, and none has waited for long. */
-__noinline int can_all_wait(u64 dsq, u64 before)
+/* Whether all can wait who are due in a queue before a key, so many at most, and none has waited
+ * for long. */
+__noinline int can_all_wait(u64 dsq, u64 before, u32 scan)
 {
 	u64 now = scx_bpf_now();
 	struct task_struct *p;
@@ -42,8 +45,8 @@ __noinline int can_all_wait(u64 dsq, u64 before)
 
 		if (!ovb_vtime_before(p->scx.dsq_vtime, before))
 			break;
-		if (++i > DUE_SCAN || !taskc || !can_wait(p) ||
-		    ovb_waited_enough(wait_of(taskc, now), slice_ns))
+		if (++i > scan || !taskc || ovb_waited_enough(wait_of(taskc, now), slice_ns) ||
+		    !can_wait(p, now))
 			return false;
 	}
 	return true;
@@ -56,33 +59,43 @@ static bool can_others_wait(s32 cpu, u32 llc, const struct cpu_ctx *cpuc, u64 be
 	u64 pools = cpuc->pools;
 	u32 i;
 
-	if (!can_all_wait(llc_dsq(llc), before) ||
-	    !can_all_wait(cpu_dsq(cpu), before - pool_at(cpu_pool(cpu))->offset))
+	if (!can_all_wait(llc_dsq(llc), before - pool_at(0)->offset, DUE_SCAN) ||
+	    !can_all_wait(cpu_dsq(cpu), before - pool_at(cpu_pool(cpu))->offset, DUE_SCAN))
 		return false;
 	bpf_for (i, 0, OVB_MAX_POOLS) {
 		u32 pool = pools ? (u32)__builtin_ctzll(pools) : 0;
 
 		if (!pool)
 			break;
-		if (!can_all_wait(pool_dsq(pool, llc), before - pool_at(pool)->offset))
+		if (!can_all_wait(pool_dsq(pool, llc), before - pool_at(pool)->offset, DUE_SCAN))
 			return false;
 		pools &= pools - 1;
 	}
 	return true;
 }
 
-/* Whether the running vCPU, whose key is now `key`, stays although others are due: if its slice is
- * over, and it was not told to look; where the first waits for the same CPUs as it would. Who is
- * its VM's only runnable task wins nothing by that. */
-static bool overstays(struct task_ctx *prevc, s32 cpu, u32 llc, const struct cpu_ctx *cpuc, u64 key)
+/* The queue of those who may use the same CPUs as a task. */
+static u64 queue_of_like(const struct task_ctx *taskc, s32 cpu, u32 llc)
 {
-	struct node_ctx *node = node_at(prevc->tenant);
+	return taskc->pool < OVB_MAX_POOLS ? queue_of(taskc, llc) : cpu_dsq(cpu);
+}
 
-	if (cpuc->found != VCPU || !prevc->vcpu || !node || node->nr_members < 2 ||
-	    class_of(prevc->vm) == OVB_CLASS_LATENCY || ovb_spins_are_long(&prevc->spin))
+/* Whether the running vCPU, whose key is now `key`, stays although others are due: if its slice is
+ * over, and it was not told to look; where the first may use the same CPUs. Who is its VM's only
+ * runnable task wins nothing by that. */
+__noinline int overstays(struct task_ctx *prevc __arg_nonnull, s32 cpu, u32 llc, u64 key)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct vm_ctx *vmc = prevc->vcpu ? vm_ctx(prevc->vm) : NULL;
+	struct node_ctx *node = node_at(prevc->tenant);
+	u64 now = scx_bpf_now();
+
+	if (!cpuc || cpuc->found != VCPU || !vmc || !node || node->nr_members < 2 ||
+	    !sees_interrupts() || class_of(prevc->vm) == OVB_CLASS_LATENCY)
 		return false;
-	if (cpuc->first_dsq != queue_of(prevc, llc) ||
-	    (s64)(cpuc->until - scx_bpf_now()) > (s64)(slice_of(prevc->vm) / 8))
+	if (cpuc->first_dsq != queue_of_like(prevc, cpu, llc) ||
+	    (ovb_spins_are_long(&prevc->spin) && !is_calm(vmc, now)) ||
+	    (s64)(cpuc->until - now) > (s64)(slice_of(prevc->vm) / 8))
 		return false;
 	return ovb_may_overstay(ovb_vtime_gap(key, cpuc->first_key), cpuc->first_slice) &&
 	       can_others_wait(cpu, llc, cpuc, key);

@@ -43,7 +43,7 @@ static bool stay(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ct
 			return false;
 		count(OVB_COUNT_KEEP);
 	} else {
-		if (!overstays(prevc, cpu, llc, cpuc, key))
+		if (!overstays(prevc, cpu, llc, key))
 			return false;
 		count(OVB_COUNT_OVERSTAY);
 	}

@@ -49,7 +49,6 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	taskc->running_since = now;
 	taskc->resumed_at = now;
 	taskc->yielded = false;
-	taskc->woke = false;
 	taskc->sent_to = 0;
 	cpuc->vm = taskc->vm;
 	cpuc->since = taskc->sched_idle && !taskc->out_of_turn ? 0 : now;
@@ -81,18 +80,21 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 	struct task_ctx *taskc = task_ctx(p);
 	s32 cpu = scx_bpf_task_cpu(p);
 	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+	u64 now = scx_bpf_now();
 
 	if (!taskc || !cpuc)
 		return;
 	if (taskc->vm)
-		ovb_spin_leave(&taskc->spin, scx_bpf_now(), short_spin_ns);
+		ovb_spin_leave(&taskc->spin, now, short_spin_ns);
 	cpuc->vm = 0;
 	/* Nobody's victim until somebody runs here; that may be a task of a higher class. */
 	cpuc->key = cpuc->level;
-	charge(taskc, cpu, scx_bpf_now());
+	charge(taskc, cpu, now);
 	if (cpuc->debt_ns < 0)
 		settle(cpu);
 	taskc->running_since = 0;
+	if (!runnable || now - taskc->resumed_at > slice_of(taskc->vm) / 2)
+		taskc->woke = false;
 	look_at(p, taskc);
 	look_for_ends(p, taskc);
 	/* A task that is preempted was at work, as far as is known; one that sleeps will be woken

@@ -377,7 +377,7 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "times that are not charged",
         "running.bpf.h",
-        "\tcharge(taskc, cpu, scx_bpf_now());\n\tif (cpuc->debt_ns < 0)",
+        "\tcharge(taskc, cpu, now);\n\tif (cpuc->debt_ns < 0)",
         "\tif (cpuc->debt_ns < 0)",
     ),
     Mutant {
@@ -433,16 +433,17 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "whoever is due can wait",
         file: "overstay.bpf.h",
-        find: " || !can_wait(p)",
-        put: "",
+        find: "!can_wait(p, now))",
+        put: "0)",
         missed: None,
     },
-    mutant(
-        "who is preempted waits for ever",
-        "turn.h",
-        "return waited >= OVB_WAIT_SLICES * slice;",
-        "return 0;",
-    ),
+    Mutant {
+        name: "who is preempted waits for ever",
+        file: "turn.h",
+        find: "return waited >= OVB_WAIT_SLICES * slice;",
+        put: "return 0;",
+        missed: Some("overstay.rs shows it"),
+    },
     mutant(
         "nobody goes elsewhere",
         "pick.bpf.h",
