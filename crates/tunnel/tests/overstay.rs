@@ -118,7 +118,7 @@ fn whoever_has_an_interrupt_to_take_is_not_kept_waiting() {
     assert!(longest(&report, "a") <= 8 && longest(&report, "b") <= 8);
 }
 
-/// Who wakes up runs as soon as if nobody overstayed.
+/// Who wakes up beside VMs that overstay waits for two ticks at most, and not for six slices.
 #[test]
 fn who_wakes_up_is_not_kept_waiting() {
     let mut world = world(2);

@@ -12,6 +12,12 @@
 /* So many who are due are looked at in a queue; behind more of them others may be in a hurry. */
 #define DUE_SCAN 64
 
+/* Whether the spins of a vCPU are long, as far as its VM still spins. */
+static bool spins_for_long(const struct task_ctx *taskc, const struct vm_ctx *vmc, u64 now)
+{
+	return ovb_spins_are_long(&taskc->spin) && !is_calm(vmc, now);
+}
+
 /* Whether a queued task can wait for some slices more: a vCPU that was preempted, of a VM none of
  * whose queued vCPUs that were at work has an interrupt or an answer to take. Not one whose spins
  * are long, as at barriers: its siblings wait for it in the same way. */
@@ -23,8 +29,7 @@ static bool can_wait(struct task_struct *p, u64 now)
 	if (!vmc || taskc->woke || taskc->out_of_turn || in_rcu_section(p) ||
 	    class_of(taskc->vm) == OVB_CLASS_LATENCY)
 		return false;
-	if ((ovb_spins_are_long(&taskc->spin) && !is_calm(vmc, now)) ||
-	    best_tier(vmc) >= OVB_TIER_INTERRUPT)
+	if (spins_for_long(taskc, vmc, now) || best_tier(vmc) >= OVB_TIER_INTERRUPT)
 		return false;
 	/* Of devices nobody is told; nor of siblings, maybe, and then a handler may have begun. */
 	return !has_interrupt(p, !sends_seen && relations);
@@ -93,8 +98,7 @@ __noinline int overstays(struct task_ctx *prevc __arg_nonnull, s32 cpu, u32 llc,
 	if (!cpuc || cpuc->found != VCPU || !vmc || !node || node->nr_members < 2 ||
 	    !sees_interrupts() || class_of(prevc->vm) == OVB_CLASS_LATENCY)
 		return false;
-	if (cpuc->first_dsq != queue_of_like(prevc, cpu, llc) ||
-	    (ovb_spins_are_long(&prevc->spin) && !is_calm(vmc, now)) ||
+	if (cpuc->first_dsq != queue_of_like(prevc, cpu, llc) || spins_for_long(prevc, vmc, now) ||
 	    (s64)(cpuc->until - now) > (s64)(slice_of(prevc->vm) / 8))
 		return false;
 	return ovb_may_overstay(ovb_vtime_gap(key, cpuc->first_key), cpuc->first_slice) &&
