@@ -32,7 +32,7 @@
  * ovb_between(): see ovb_latest(). */
 #define OVB_AHEAD_SLICES 4u
 /* Who was preempted is made to wait until it has waited for so many slices, and by whom is so many
- * slices ahead of it at most. */
+ * slices on all its CPUs ahead of it at most. */
 #define OVB_WAIT_SLICES	    6u
 #define OVB_OVERSTAY_SLICES 3u
 /* What is lighter than so little of its group counts as this. */
@@ -104,12 +104,18 @@ static inline int ovb_waited_enough(ovb_u64 waited, ovb_u64 slice)
 	return waited >= OVB_WAIT_SLICES * slice;
 }
 
-/* Whether a vCPU whose slice is over may stay although others are due who can wait: its key is
- * later than that of the first of them by `ahead`, a slice of whom is `first_slice`; virtual time.
+/*
+ * Whether a vCPU whose slice is over may stay although others are due who can wait: its key is
+ * later than that of the first of them by `ahead`, whose tenant's reach is `first_reach`; virtual
+ * time.
+ *
+ * Example: slices of 3 ms. A VM of 4 vCPUs in the root weighs 4096, and gets 0.75 ms of virtual
+ * time in a slice on one CPU, 3 on four: others may be 9 ms ahead of it. In a group of weight 100
+ * it weighs 1024, and gets 12 ms: they may be 36 ms ahead.
  */
-static inline int ovb_may_overstay(ovb_u64 ahead, ovb_u64 first_slice)
+static inline int ovb_may_overstay(ovb_u64 ahead, ovb_u64 first_reach)
 {
-	return ahead <= OVB_OVERSTAY_SLICES * first_slice;
+	return ahead <= OVB_OVERSTAY_SLICES * first_reach;
 }
 
 /* How far a member stands from its tenant's deadline: its own lag among the members, from a slice

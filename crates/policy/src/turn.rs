@@ -26,10 +26,11 @@ pub fn waited_enough(waited: u64, slice: u64) -> bool {
     unsafe { crate::ffi::ovb_waited_enough(waited, slice) != 0 }
 }
 
-/// Whether a vCPU whose key is later than the first's by `ahead` may stay although its slice is over; virtual ns.
-pub fn may_overstay(ahead: u64, first_slice: u64) -> bool {
+/// Whether a vCPU whose key is later than the first's by `ahead` may stay although its slice is over; `first_reach` is the
+/// [`reach`] of the first's tenant; virtual ns.
+pub fn may_overstay(ahead: u64, first_reach: u64) -> bool {
     // SAFETY: as in `pure!`.
-    unsafe { crate::ffi::ovb_may_overstay(ahead, first_slice) != 0 }
+    unsafe { crate::ffi::ovb_may_overstay(ahead, first_reach) != 0 }
 }
 
 /// Whether the turn that ends at `deadline` is over, or was never one of this length.

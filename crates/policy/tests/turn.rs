@@ -28,17 +28,22 @@ fn who_was_preempted_waits_for_six_slices_at_most() {
 proptest! {
     #![proptest_config(cases(50_000))]
 
-    /// On a CPU that two vCPUs of one rate want, whoever runs is ahead of who waits by what it may, and by the slice after
-    /// that at most; and nobody is kept waiting for longer than for that slice.
+    /// Of two VMs of one rate, with so many vCPUs and CPUs, one runs on all of these: it gets ahead of the other by what it may,
+    /// and by a slice on each CPU after that at most; and the other waits for six slices, and one more at most.
     #[test]
-    fn nobody_overstays_for_long(slice in slice(), tick in 1u64..1_000_000_000, ahead in 0u64..1_000_000_000) {
+    fn nobody_overstays_for_long(slice in slice(), tick in 1u64..1_000_000_000, cpus in 1u64..64, ahead in -30i64..30) {
         let (mut ran, step) = (0, slice.div_ceil(tick) * tick);
-        while !waited_enough(ran, slice) && may_overstay(ahead + ran, slice) {
+        let (reach, first) = (slice * cpus, ahead * slice as i64);
+        let ahead_after = |ran: u64| first + (ran * cpus) as i64;
+        while !waited_enough(ran, slice) && (ahead_after(ran) < 0 || may_overstay(ahead_after(ran) as u64, reach)) {
             ran += step;
         }
-        let most = slice * u64::from(OVB_OVERSTAY_SLICES.min(OVB_WAIT_SLICES));
-        prop_assert!(ran <= most + step);
-        prop_assert!(ahead > most || ran > 0);
+        let (most, longest) = ((reach * u64::from(OVB_OVERSTAY_SLICES)) as i64, slice * u64::from(OVB_WAIT_SLICES));
+        prop_assert!(ran < longest + step);
+        prop_assert!(first > most || ahead_after(ran) <= most + (step * cpus) as i64);
+        prop_assert_eq!(ran > 0, first <= most);
+        // Where it begins far behind, the wait ends it and not what it is ahead.
+        prop_assert!(first > -6 * reach as i64 || waited_enough(ran, slice));
     }
 
     #[test]

@@ -62,6 +62,21 @@ fn so_they_do_on_many_cpus_and_where_they_are_pinned() {
     assert!(report.switches <= 110, "{} switches", report.switches);
 }
 
+/// In a group of its own a VM ages by all that its vCPUs run, and in the root by a share of it.
+#[test]
+fn so_they_do_in_a_group_each() {
+    for cpus in [4, 16] {
+        let mut world = world(cpus);
+        for name in ["a", "b"] {
+            let group = world.group(0, 100);
+            world.vm(VmSpec { group: Some(group), ..VmSpec::new(name, cpus, Pattern::Compute) });
+        }
+        let report = measured(world);
+        let switches = report.switches / u64::from(cpus);
+        assert!(switches <= 60, "{switches} switches on a CPU");
+    }
+}
+
 /// However many VMs want a CPU, nobody waits for two turns of all others.
 #[test]
 fn nobody_waits_for_longer_where_there_are_more() {

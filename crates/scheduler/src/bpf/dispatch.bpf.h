@@ -93,8 +93,6 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 	cpuc->peeked_key = first->scx.dsq_vtime;
 	taskc = task_ctx(first);
 	node = taskc ? node_at(taskc->tenant) : NULL;
-	if (taskc)
-		cpuc->peeked_slice = long_slice(tenant_of(taskc, node));
 	if (!node)
 		return 0;
 	if (may_move && has_new_key(taskc, node)) {
@@ -143,7 +141,6 @@ __noinline int look_into(u64 dsq, u32 pool)
 	cpuc->found = cpuc->peeked;
 	cpuc->first_key = cpuc->peeked_key;
 	cpuc->first_vm = cpuc->peeked_vm;
-	cpuc->first_slice = cpuc->peeked_slice;
 	cpuc->first_dsq = dsq;
 	return 0;
 }
@@ -311,12 +308,14 @@ static bool pull(u32 llc, bool sched_idle)
 
 /* By how much earlier the key of a queue's first must be than anybody's here for it to be taken
  * over; where others overstay, by so much more. */
-static u64 far_behind(u64 dsq, const struct cpu_ctx *cpuc)
+static u64 far_behind(u64 dsq)
 {
 	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+	struct task_ctx *taskc = first ? task_ctx(first) : NULL;
 	u64 slices = first && can_wait(first, scx_bpf_now()) ? OVB_OVERSTAY_SLICES : 0;
+	u64 slice = taskc ? long_slice(tenant_of(taskc, node_at(taskc->tenant))) : slice_ns;
 
-	return BALANCE_SLICES * cpuc->peeked_slice + slices * slice_ns;
+	return BALANCE_SLICES * slice + slices * slice_ns;
 }
 
 /* Takes who waits in an LLC for all CPUs of a pool, if that one is owed much more than `first`. */
@@ -328,7 +327,7 @@ __noinline int balance_with(u32 other, u32 pool, u64 first)
 	if (!cpuc || !has_queue_in(pool, other) || (pool && scx_bpf_dsq_nr_queued(dsq) <= 0) ||
 	    !peek_at(dsq, cpuc))
 		return false;
-	before = first - pool_at(pool)->offset - far_behind(dsq, cpuc);
+	before = first - pool_at(pool)->offset - far_behind(dsq);
 	return ovb_vtime_before(cpuc->peeked_key, before) && pull_from(dsq, before);
 }
 

@@ -85,6 +85,21 @@ static u64 queue_of_like(const struct task_ctx *taskc, s32 cpu, u32 llc)
 	return taskc->pool < OVB_MAX_POOLS ? queue_of(taskc, llc) : cpu_dsq(cpu);
 }
 
+/* The virtual time that the tenant of a queue's first gets in a slice on all its CPUs at once; of
+ * weight 1024 on one CPU, if that is longer. */
+__noinline u64 first_reach(u64 dsq, s32 cpu)
+{
+	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
+	struct task_ctx *taskc = first ? task_ctx(first) : NULL;
+	struct node_ctx *node = taskc ? node_at(taskc->tenant) : NULL;
+	u64 reach;
+
+	if (!taskc)
+		return 0;
+	reach = aged_reach(tenant_of(taskc, node), node, cpu, slice_ns);
+	return ovb_vtime_max(slice_ns, reach);
+}
+
 /* Whether the running vCPU, whose key is now `key`, stays although others are due: if its slice is
  * over, and it was not told to look; where the first may use the same CPUs. Who is its VM's only
  * runnable task wins nothing by that. */
@@ -101,7 +116,8 @@ __noinline int overstays(struct task_ctx *prevc __arg_nonnull, s32 cpu, u32 llc,
 	if (cpuc->first_dsq != queue_of_like(prevc, cpu, llc) || spins_for_long(prevc, vmc, now) ||
 	    (s64)(cpuc->until - now) > (s64)(slice_of(prevc->vm) / 8))
 		return false;
-	return ovb_may_overstay(ovb_vtime_gap(key, cpuc->first_key), cpuc->first_slice) &&
+	return ovb_may_overstay(ovb_vtime_gap(key, cpuc->first_key),
+				first_reach(cpuc->first_dsq, cpu)) &&
 	       can_others_wait(cpu, llc, cpuc, key);
 }
 

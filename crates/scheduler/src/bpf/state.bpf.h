@@ -230,13 +230,10 @@ struct cpu_ctx {
 	enum { NOBODY, ORDINARY, VCPU } peeked;
 	u32 peeked_vm;
 	u64 peeked_key;
-	/* A slice of its tenant's, by long_slice(). */
-	u64 peeked_slice;
 	/* The same of the queue whose first goes before all others here. */
 	u32 found;
 	u32 first_vm;
 	u64 first_key;
-	u64 first_slice;
 	u64 first_dsq;
 	/* Pools that this CPU belongs to. */
 	u64 pools;
