@@ -57,6 +57,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "four LLCs", play: cpus::four_llcs },
     Trial { name: "two LLCs", play: cpus::two_llcs },
     Trial { name: "homes", play: cpus::homes },
+    Trial { name: "homes of groups", play: cpus::homes_of_groups },
     Trial { name: "VMs larger than an LLC", play: cpus::larger_than_an_llc },
     Trial { name: "an idle LLC", play: cpus::idle_llc },
     Trial { name: "pools in an LLC", play: cpus::small_pools },

@@ -305,17 +305,24 @@ static bool pull(u32 llc, bool sched_idle)
  * earlier. */
 #define BALANCE_EVERY  2
 #define BALANCE_SLICES 2
+/* By so many slices of weight 1024 more if it is a vCPU: it has a home, and others overstay there.
+ * Not of the class latency. */
+#define HOME_SLICES 3
 
 /* By how much earlier the key of a queue's first must be than anybody's here for it to be taken
- * over; where others overstay, by so much more. */
+ * over. */
 static u64 far_behind(u64 dsq)
 {
 	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
 	struct task_ctx *taskc = first ? task_ctx(first) : NULL;
-	u64 slices = first && can_wait(first, scx_bpf_now()) ? OVB_OVERSTAY_SLICES : 0;
-	u64 slice = taskc ? long_slice(tenant_of(taskc, node_at(taskc->tenant))) : slice_ns;
+	u64 least;
 
-	return BALANCE_SLICES * slice + slices * slice_ns;
+	if (!taskc)
+		return BALANCE_SLICES * slice_ns;
+	least = BALANCE_SLICES * long_slice(tenant_of(taskc, node_at(taskc->tenant)));
+	return taskc->vcpu && class_of(taskc->vm) != OVB_CLASS_LATENCY
+		       ? least + HOME_SLICES * slice_ns
+		       : least;
 }
 
 /* Takes who waits in an LLC for all CPUs of a pool, if that one is owed much more than `first`. */

@@ -79,21 +79,30 @@ pub(super) fn two_llcs(object: Option<Vec<u8>>) -> Result<Report> {
 
 /// Each VM of four has the room that it needs in one of two LLCs, and stays there.
 pub(super) fn homes(object: Option<Vec<u8>>) -> Result<Report> {
-    homes_on(object, (0..8).collect(), 350.0)
+    homes_on(object, (0..8).collect(), false, 350.0)
+}
+
+/// The same of VMs in a group each, which age on all their CPUs.
+pub(super) fn homes_of_groups(object: Option<Vec<u8>>) -> Result<Report> {
+    homes_on(object, (0..8).collect(), true, 370.0)
 }
 
 /// The same of VMs that leave the first CPU of each LLC to others.
 pub(super) fn homes_in_a_pool(object: Option<Vec<u8>>) -> Result<Report> {
-    homes_on(object, vec![1, 2, 3, 5, 6, 7], 380.0)
+    homes_on(object, vec![1, 2, 3, 5, 6, 7], false, 380.0)
 }
 
 /// Four VMs that may use these of 8 CPUs, with a vCPU for each of a half; what the first must do.
-fn homes_on(object: Option<Vec<u8>>, cpus: Vec<u32>, units: f64) -> Result<Report> {
+fn homes_on(object: Option<Vec<u8>>, cpus: Vec<u32>, grouped: bool, units: f64) -> Result<Report> {
     let mut setup = Setup::new(object, Host { cpus: 8, llcs: 2, ..Host::default() })?;
     let bound = (cpus.len() < 8).then_some(&cpus);
     for i in 0..4 {
         let pattern = [Pattern::Barrier, Pattern::Compute][i % 2];
-        setup.vm(&format!("vm{i}"), cpus.len() as u32 / 2, pattern, |spec| spec.cpus = bound.cloned());
+        let group = grouped.then(|| setup.world.group(0, 100));
+        setup.vm(&format!("vm{i}"), cpus.len() as u32 / 2, pattern, |spec| {
+            spec.cpus = bound.cloned();
+            spec.group = group;
+        });
     }
     let mut report = setup.run(200, 1200);
     least_units(&mut report, "vm0", units);

@@ -338,7 +338,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "dispatch.bpf.h",
         find: "\tif (now - cpuc->balanced_at < BALANCE_EVERY * slice_ns)",
         put: "\tif (0)",
-        missed: None,
+        missed: Some("nobody is owed enough to be taken over; it costs time at every switch: costs.txt"),
     },
     Mutant {
         name: "no balance",
@@ -430,6 +430,7 @@ pub const MUTANTS: &[Mutant] = &[
         put: "\treturn 0 && ovb_may_overstay(",
         missed: Some("overstay.rs shows it"),
     },
+    mutant("homes are left readily", "dispatch.bpf.h", "#define HOME_SLICES 3", "#define HOME_SLICES 0"),
     Mutant {
         name: "whoever is due can wait",
         file: "overstay.bpf.h",
