@@ -144,3 +144,17 @@ fn who_wakes_up_is_not_kept_waiting() {
     let report = measured(world);
     assert!(longest(&report, "serves") <= 8, "it waits for {} ms", longest(&report, "serves"));
 }
+
+/// Nor does it stand behind those who were kept waiting: with a vCPU and twelve others it would do half as much.
+#[test]
+fn who_wakes_up_is_not_behind_those_who_were_kept_waiting() {
+    let mut world = world(4);
+    for name in ["a", "b", "c"] {
+        world.vm(VmSpec::new(name, 4, Pattern::Compute));
+    }
+    world.vm(VmSpec::new("serves", 1, Pattern::Sleeper));
+    let report = measured(world);
+    let units = report.vms.iter().find(|vm| vm.name == "serves").unwrap().units;
+    assert!(units >= 650.0, "{units} units a second");
+    assert!(longest(&report, "serves") <= 8, "it waits for {} ms", longest(&report, "serves"));
+}

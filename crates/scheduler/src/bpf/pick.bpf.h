@@ -37,17 +37,14 @@ static bool stay(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ct
 		 u32 llc)
 {
 	u64 key = key_now(prev, prevc, cpu);
+	bool is_due = ovb_vtime_before(key, cpuc->first_key);
 
-	if (ovb_vtime_before(key, cpuc->first_key)) {
-		if (goes_elsewhere(prev, prevc, cpuc, llc))
-			return false;
-		count(OVB_COUNT_KEEP);
-	} else {
-		if (!overstays(prevc, cpu, llc, key))
-			return false;
-		count(OVB_COUNT_OVERSTAY);
-	}
+	if (is_due ? goes_elsewhere(prev, prevc, cpuc, llc) : !overstays(prevc, cpu, llc, key))
+		return false;
+	count(is_due ? OVB_COUNT_KEEP : OVB_COUNT_OVERSTAY);
 	extend(prev, prevc, cpuc, cpu);
+	if (!is_due)
+		hold_back(cpuc, cpu);
 	grant(prevc->tenant, cpu);
 	return true;
 }

@@ -20,6 +20,14 @@ static u64 level_of(s32 cpu)
 	return cpuc ? ovb_vtime_max(cpuc->level, least) : least;
 }
 
+/* Of a CPU. Whoever slept stands beside those who were kept waiting there, and not behind them. */
+static u64 held_back_of(s32 cpu)
+{
+	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+
+	return cpuc ? cpuc->held_back : 0;
+}
+
 static u64 aged_slice(const struct tenant *tenant)
 {
 	return ovb_age(tenant->rate, slice_ns);
@@ -207,6 +215,8 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
 	reach = aged_reach(tenant, node, cpu, slice_ns);
 	floor = ovb_earliest(level, turn, reach, slept) - offset;
+	if (slept && !follows)
+		floor -= held_back_of(cpu);
 	if (some_classes)
 		turn = ovb_age(tenant->rate, slice_of_node(node));
 
@@ -407,6 +417,8 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 	if (!cpuc)
 		return 0;
 	cpuc->level = ovb_vtime_max(cpuc->level, at);
+	if (cpuc->held_back > cpuc->level - at)
+		cpuc->held_back = cpuc->level - at;
 	/* Lines that CPUs share are written now and then. */
 	if (ovb_vtime_before(pool->level + slice_ns / 4, at))
 		pool->level = at;

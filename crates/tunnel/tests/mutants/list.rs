@@ -430,6 +430,13 @@ pub const MUTANTS: &[Mutant] = &[
         put: "\treturn 0 && ovb_may_overstay(",
         missed: Some("overstay.rs shows it"),
     },
+    Mutant {
+        name: "who slept is behind those who were kept waiting",
+        file: "pick.bpf.h",
+        find: "\tif (!is_due)\n\t\thold_back(cpuc, cpu);\n",
+        put: "",
+        missed: Some("overstay.rs shows it"),
+    },
     mutant("homes are left readily", "dispatch.bpf.h", "#define HOME_SLICES 3", "#define HOME_SLICES 0"),
     Mutant {
         name: "whoever is due can wait",
@@ -448,8 +455,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "nobody goes elsewhere",
         "pick.bpf.h",
-        "\t\tif (goes_elsewhere(prev, prevc, cpuc, llc))\n\t\t\treturn false;\n",
-        "",
+        "goes_elsewhere(prev, prevc, cpuc, llc)",
+        "false",
     ),
     mutant("idle CPUs that are not gone to", "spread.bpf.h", "\tif (any_idle_for(prev))", "\tif (0)"),
     Mutant {
