@@ -452,12 +452,7 @@ pub const MUTANTS: &[Mutant] = &[
         put: "return 0;",
         missed: Some("overstay.rs shows it"),
     },
-    mutant(
-        "nobody goes elsewhere",
-        "pick.bpf.h",
-        "goes_elsewhere(prev, prevc, cpuc, llc)",
-        "false",
-    ),
+    mutant("nobody goes elsewhere", "pick.bpf.h", "goes_elsewhere(prev, prevc, cpuc, llc)", "false"),
     mutant("idle CPUs that are not gone to", "spread.bpf.h", "\tif (any_idle_for(prev))", "\tif (0)"),
     Mutant {
         name: "who comes out of parking first",
