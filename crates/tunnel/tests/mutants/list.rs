@@ -357,8 +357,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "running on for ever",
         "pick.bpf.h",
-        "if (ovb_vtime_before(key, cpuc->first_key)) {",
-        "if (key) {",
+        "is_due = ovb_vtime_before(key, cpuc->first_key)",
+        "is_due = key",
     ),
     mutant(
         "never running on",
