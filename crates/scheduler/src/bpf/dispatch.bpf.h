@@ -305,8 +305,8 @@ static bool pull(u32 llc, bool sched_idle)
  * earlier. */
 #define BALANCE_EVERY  2
 #define BALANCE_SLICES 2
-/* By so many slices of weight 1024 more if it is a vCPU: it has a home, and others overstay there.
- * Not of the class latency. */
+/* By so many slices of weight 1024 more if it is a vCPU: it is to stay with its siblings, and
+ * others overstay there. Not of the class latency. */
 #define HOME_SLICES 3
 
 /* By how much earlier the key of a queue's first must be than anybody's here for it to be taken

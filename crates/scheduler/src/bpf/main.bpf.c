@@ -80,7 +80,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_init)
 		if (cpuc) {
 			__builtin_memset(cpuc->longest, 0, sizeof(cpuc->longest));
 			__builtin_memset(cpuc->broken, 0, sizeof(cpuc->broken));
-			cpuc->level = tide;
+			cpuc->level = cpuc->base = tide;
 			cpuc->goes_on = 0;
 			cpuc->debt_ns = 0;
 			cpuc->pools = 0;

@@ -121,12 +121,13 @@ __noinline int overstays(struct task_ctx *prevc __arg_nonnull, s32 cpu, u32 llc,
 	       can_others_wait(cpu, llc, cpuc, key);
 }
 
-/* Notes how far the turn of the first began before the level, as somebody overstays. */
-static void hold_back(struct cpu_ctx *cpuc, s32 cpu)
+/* Somebody overstays: whoever slept is to stand where the turn of the first began. */
+static void lower_base(struct cpu_ctx *cpuc, s32 cpu)
 {
 	u64 began = cpuc->first_key - first_reach(cpuc->first_dsq, cpu);
 
-	cpuc->held_back = ovb_vtime_gap(cpuc->level, began);
+	if (ovb_vtime_before(began, cpuc->base))
+		cpuc->base = began;
 }
 
 #endif

@@ -24,13 +24,13 @@ static s32 cpu_for(const struct task_struct *p)
  * one who wakes up. */
 __noinline int catch_up(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 {
-	u64 level = level_of(cpu), vtime, floor;
-	u64 least = level - slice_ns - pool_at(taskc->queue_pool)->offset;
+	u64 base = base_of(cpu), vtime, floor;
+	u64 least = base - slice_ns - pool_at(taskc->queue_pool)->offset;
 	struct node_ctx *node = node_at(taskc->tenant);
 	struct tenant *tenant = tenant_of(taskc, node);
 
 	vtime = tenant->vtime;
-	floor = level - aged_slice(tenant) - pool_at(frame_of(taskc, node))->offset;
+	floor = base - aged_slice(tenant) - pool_at(frame_of(taskc, node))->offset;
 
 	if (ovb_vtime_before(vtime, floor))
 		__sync_val_compare_and_swap(&tenant->vtime, vtime, floor);

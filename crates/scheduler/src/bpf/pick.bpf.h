@@ -44,7 +44,7 @@ static bool stay(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ct
 	count(is_due ? OVB_COUNT_KEEP : OVB_COUNT_OVERSTAY);
 	extend(prev, prevc, cpuc, cpu);
 	if (!is_due)
-		hold_back(cpuc, cpu);
+		lower_base(cpuc, cpu);
 	grant(prevc->tenant, cpu);
 	return true;
 }

@@ -64,7 +64,7 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 	if (taskc->out_of_turn) {
 		struct node_ctx *node = node_at(taskc->tenant);
 
-		cpuc->key = cpuc->level;
+		cpuc->key = cpuc->base;
 		/* If it is preempted it waits anew, and for as long: not even for who is owed. */
 		if (taskc->overdue)
 			cpuc->key -= OVB_LAG_TURNS * slice_ns;
@@ -88,7 +88,7 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 		ovb_spin_leave(&taskc->spin, now, short_spin_ns);
 	cpuc->vm = 0;
 	/* Nobody's victim until somebody runs here; that may be a task of a higher class. */
-	cpuc->key = cpuc->level;
+	cpuc->key = cpuc->base;
 	charge(taskc, cpu, now);
 	if (cpuc->debt_ns < 0)
 		settle(cpu);

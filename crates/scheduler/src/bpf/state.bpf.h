@@ -185,10 +185,9 @@ struct {
 struct cpu_ctx {
 	/* Virtual time at which the turns of the tasks that were picked here began; never back. */
 	u64 level;
-	/* By how much those who were kept waiting here are behind it: since somebody overstayed,
-	 * and for as long as those who are picked are. */
-	u64 held_back;
-	/* Key of the running task, with its queue's offset, or of who preempts it; the level if it
+	/* Where turns began of those whom somebody who overstays keeps waiting; else the level. */
+	u64 base;
+	/* Key of the running task, with its queue's offset, or of who preempts it; the base if it
 	 * is in an RCU section, and well before that if it was overdue, so that nobody does. */
 	u64 key;
 	/* When it began to run, 0 if it is of SCHED_IDLE, and its VM. */

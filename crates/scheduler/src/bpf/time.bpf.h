@@ -20,12 +20,14 @@ static u64 level_of(s32 cpu)
 	return cpuc ? ovb_vtime_max(cpuc->level, least) : least;
 }
 
-/* Of a CPU. Whoever slept stands beside those who were kept waiting there, and not behind them. */
-static u64 held_back_of(s32 cpu)
+/* What those who were no rivals are compared with, as they slept or are new: who is kept waiting.
+ */
+static u64 base_of(s32 cpu)
 {
 	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
+	u64 least = tide - OVB_LAG_TURNS * slice_ns;
 
-	return cpuc ? cpuc->held_back : 0;
+	return cpuc ? ovb_vtime_max(cpuc->base, least) : least;
 }
 
 static u64 aged_slice(const struct tenant *tenant)
@@ -198,10 +200,10 @@ static u32 frame_of(const struct task_ctx *taskc, const struct node_ctx *node)
 	return follows ? node->vcpu_pool - 1 : taskc->pool;
 }
 
-/* Brings a tenant that stands too far behind nearer to the level, and gives it a turn if it has
- * none. */
+/* Brings a tenant that stands too far behind nearer to the level, or to the base if it slept, and
+ * gives it a turn if it has none. */
 static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
-		       s32 cpu, u64 level, u64 offset, bool woken, bool follows)
+		       s32 cpu, u64 level, u64 base, u64 offset, bool woken, bool follows)
 {
 	/* Noted when the last went: by now others may be counted, who wake up on other CPUs. Read
 	 * before the time of which the first of them takes off what is too much. */
@@ -214,15 +216,13 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 	deadline = tenant->deadline;
 	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
 	reach = aged_reach(tenant, node, cpu, slice_ns);
-	floor = ovb_earliest(level, turn, reach, slept) - offset;
-	if (slept && !follows)
-		floor -= held_back_of(cpu);
+	floor = ovb_earliest(slept ? base : level, turn, reach, slept) - offset;
 	if (some_classes)
 		turn = ovb_age(tenant->rate, slice_of_node(node));
 
 	/* In its pool time may stand far behind the tide. */
 	if (node ? node->fresh : taskc->fresh) {
-		vtime = tenant->vtime = level - offset;
+		vtime = tenant->vtime = base - offset;
 		if (node) {
 			node->fresh = false;
 			deadline = tenant->deadline = vtime;
@@ -305,6 +305,7 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 			s32 cpu, u32 woken)
 {
 	u64 level, offset, queue_offset;
+	bool follows;
 	u32 frame;
 	struct tenant *tenant;
 	struct node_ctx *node;
@@ -326,8 +327,9 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 	if (node && node->asked != raised)
 		forgive(taskc->tenant, cpu, offset);
 	/* Where its vCPUs are levels may be lower than here. */
-	bring_near(taskc, tenant, node, cpu, frame == taskc->pool ? level : pool_at(frame)->level,
-		   offset, woken, frame != taskc->pool);
+	follows = frame != taskc->pool;
+	bring_near(taskc, tenant, node, cpu, follows ? pool_at(frame)->level : level,
+		   follows ? pool_at(frame)->level : base_of(cpu), offset, woken, follows);
 	taskc->keyed_for = tenant->deadline;
 	taskc->queued_at = tenant->vtime;
 	taskc->key = taskc->keyed_for + offset - queue_offset;
@@ -417,8 +419,7 @@ __noinline int advance(struct task_ctx *taskc __arg_nonnull, s32 cpu)
 	if (!cpuc)
 		return 0;
 	cpuc->level = ovb_vtime_max(cpuc->level, at);
-	if (cpuc->held_back > cpuc->level - at)
-		cpuc->held_back = cpuc->level - at;
+	cpuc->base = ovb_vtime_max(cpuc->base, at);
 	/* Lines that CPUs share are written now and then. */
 	if (ovb_vtime_before(pool->level + slice_ns / 4, at))
 		pool->level = at;
