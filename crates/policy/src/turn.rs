@@ -26,6 +26,12 @@ pub fn waited_enough(waited: u64, slice: u64) -> bool {
     unsafe { crate::ffi::ovb_waited_enough(waited, slice) != 0 }
 }
 
+/// Whether the only runnable task of a VM, which went to sleep so long ago, ns, is likely to sleep soon again.
+pub fn sleeps_often(slept_ago: u64, slice: u64) -> bool {
+    // SAFETY: as in `pure!`.
+    unsafe { crate::ffi::ovb_sleeps_often(slept_ago, slice) != 0 }
+}
+
 /// Whether a vCPU whose key is later than the first's by `ahead` may stay although its slice is over; `first_reach` is the
 /// [`reach`] of the first's tenant; virtual ns.
 pub fn may_overstay(ahead: u64, first_reach: u64) -> bool {

@@ -25,6 +25,11 @@ fn who_was_preempted_waits_for_six_slices_at_most() {
     assert!(!waited_enough(0, 3) && !waited_enough(17, 3) && waited_enough(18, 3));
 }
 
+#[test]
+fn who_slept_within_twelve_slices_sleeps_often() {
+    assert!(sleeps_often(0, 3) && sleeps_often(35, 3) && !sleeps_often(36, 3));
+}
+
 proptest! {
     #![proptest_config(cases(50_000))]
 

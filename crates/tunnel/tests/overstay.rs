@@ -145,6 +145,19 @@ fn who_wakes_up_is_not_kept_waiting() {
     assert!(longest(&report, "serves") <= 8, "it waits for {} ms", longest(&report, "serves"));
 }
 
+/// A VM with one runnable vCPU, which sleeps now and then, has what it is due, and not three quarters of that.
+#[test]
+fn a_lone_vcpu_is_not_kept_waiting() {
+    let mut world = world(4);
+    world.vm(VmSpec::new("a", 4, Pattern::Compute));
+    let times = VmSpec { outside_ns: 6 * MS, halt_ns: 2 * MS, ..VmSpec::new("alone", 1, Pattern::Sleeper) };
+    world.vm(times);
+    let report = measured(world);
+    let cpus = report.vms.iter().find(|vm| vm.name == "alone").unwrap().cpus;
+    assert!(cpus > 0.65, "{cpus} CPUs");
+    assert!(longest(&report, "alone") <= 8, "it waits for {} ms", longest(&report, "alone"));
+}
+
 /// Nor does it stand behind those who were kept waiting: with a vCPU and twelve others it would do half as much.
 #[test]
 fn who_wakes_up_is_not_behind_those_who_were_kept_waiting() {

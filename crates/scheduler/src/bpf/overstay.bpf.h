@@ -25,9 +25,12 @@ static bool can_wait(struct task_struct *p, u64 now)
 {
 	struct task_ctx *taskc = task_ctx(p);
 	struct vm_ctx *vmc = taskc && taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
+	struct node_ctx *node = taskc ? node_at(taskc->tenant) : NULL;
 
-	if (!vmc || taskc->woke || taskc->out_of_turn || in_rcu_section(p) ||
+	if (!vmc || !node || taskc->woke || taskc->out_of_turn || in_rcu_section(p) ||
 	    class_of(taskc->vm) == OVB_CLASS_LATENCY)
+		return false;
+	if (node->nr_members < 2 && ovb_sleeps_often(now - taskc->slept_at, slice_ns))
 		return false;
 	if (spins_for_long(taskc, vmc, now) || best_tier(vmc) >= OVB_TIER_INTERRUPT)
 		return false;

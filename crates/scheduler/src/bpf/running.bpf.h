@@ -95,6 +95,8 @@ void BPF_STRUCT_OPS(overbook_stopping, struct task_struct *p, bool runnable)
 	taskc->running_since = 0;
 	if (!runnable || now - taskc->resumed_at > slice_of(taskc->vm) / 2)
 		taskc->woke = false;
+	if (!runnable)
+		taskc->slept_at = now;
 	look_at(p, taskc);
 	look_for_ends(p, taskc);
 	/* A task that is preempted was at work, as far as is known; one that sleeps will be woken

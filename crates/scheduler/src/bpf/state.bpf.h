@@ -170,6 +170,8 @@ struct task_ctx {
 	bool overdue;
 	/* SCHED_IDLE: whoever else wants the CPU has it. */
 	bool sched_idle;
+	/* When it last went to sleep. */
+	u64 slept_at;
 	/* It woke up, is new or has lost its CPU to a higher class, and has not had half a slice
 	 * at a time since. */
 	bool woke;
