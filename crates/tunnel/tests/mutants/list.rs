@@ -218,7 +218,7 @@ pub const MUTANTS: &[Mutant] = &[
         file: "choose.bpf.h",
         find: "\t\t\tvmc->next = bounded(id + 1, OVB_MAX_VCPUS);",
         put: "\t\t\tvmc->next = 0;",
-        missed: None,
+        missed: Some("whoever is passed over so is soon the first of its queue, by its key"),
     },
     mutant(
         "answers that nobody hears",
