@@ -7,7 +7,6 @@
 #define OVERBOOK_DISPATCH_BPF_H
 
 #include "choose.bpf.h"
-#include "overstay.bpf.h"
 #include "prefer.bpf.h"
 #include "wake.bpf.h"
 

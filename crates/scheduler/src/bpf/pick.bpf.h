@@ -10,6 +10,7 @@
 #include "dispatch.bpf.h"
 #include "outside.bpf.h"
 #include "overdue.bpf.h"
+#include "overstay.bpf.h"
 #include "prefer.bpf.h"
 #include "quota.bpf.h"
 #include "spread.bpf.h"
