@@ -74,6 +74,10 @@ fn so_they_do_in_a_group_each() {
         let report = measured(world);
         let switches = report.switches / u64::from(cpus);
         assert!(switches <= 60, "{switches} switches on a CPU");
+        assert!(
+            longest(&report, "a").max(longest(&report, "b")) <= 24,
+            "for longer than six slices and a tick"
+        );
     }
 }
 
