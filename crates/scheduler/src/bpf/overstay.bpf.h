@@ -89,7 +89,7 @@ static u64 queue_of_like(const struct task_ctx *taskc, s32 cpu, u32 llc)
 }
 
 /* The virtual time that the tenant of a queue's first gets in a slice on all its CPUs at once; of
- * weight 1024 on one CPU, if that is longer. */
+ * weight 1024 on one CPU, if that is longer. 0: nobody waits any more. */
 __noinline u64 first_reach(u64 dsq, s32 cpu)
 {
 	struct task_struct *first = __COMPAT_scx_bpf_dsq_peek(dsq);
@@ -105,29 +105,31 @@ __noinline u64 first_reach(u64 dsq, s32 cpu)
 
 /* Whether the running vCPU, whose key is now `key`, stays although others are due: if its slice is
  * over, and it was not told to look; where the first may use the same CPUs. Who is its VM's only
- * runnable task wins nothing by that. */
-__noinline int overstays(struct task_ctx *prevc __arg_nonnull, s32 cpu, u32 llc, u64 key)
+ * runnable task wins nothing by that. Returns the first's reach if so, and 0 if not. */
+__noinline u64 overstays(struct task_ctx *prevc __arg_nonnull, s32 cpu, u32 llc, u64 key)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct vm_ctx *vmc = prevc->vcpu ? vm_ctx(prevc->vm) : NULL;
 	struct node_ctx *node = node_at(prevc->tenant);
-	u64 now = scx_bpf_now();
+	u64 now = scx_bpf_now(), reach;
 
 	if (!cpuc || cpuc->found != VCPU || !vmc || !node || node->nr_members < 2 ||
 	    !sees_interrupts() || class_of(prevc->vm) == OVB_CLASS_LATENCY)
-		return false;
+		return 0;
 	if (cpuc->first_dsq != queue_of_like(prevc, cpu, llc) || spins_for_long(prevc, vmc, now) ||
 	    (s64)(cpuc->until - now) > (s64)(slice_of(prevc->vm) / 8))
-		return false;
-	return ovb_may_overstay(ovb_vtime_gap(key, cpuc->first_key),
-				first_reach(cpuc->first_dsq, cpu)) &&
-	       can_others_wait(cpu, llc, cpuc, key);
+		return 0;
+	reach = first_reach(cpuc->first_dsq, cpu);
+	if (!ovb_may_overstay(ovb_vtime_gap(key, cpuc->first_key), reach) ||
+	    !can_others_wait(cpu, llc, cpuc, key))
+		return 0;
+	return reach;
 }
 
 /* Somebody overstays: whoever slept is to stand where the turn of the first began. */
-static void lower_base(struct cpu_ctx *cpuc, s32 cpu)
+static void lower_base(struct cpu_ctx *cpuc, u64 first_reach)
 {
-	u64 began = cpuc->first_key - first_reach(cpuc->first_dsq, cpu);
+	u64 began = cpuc->first_key - first_reach;
 
 	if (ovb_vtime_before(began, cpuc->base))
 		cpuc->base = began;

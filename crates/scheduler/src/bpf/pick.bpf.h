@@ -39,13 +39,14 @@ static bool stay(struct task_struct *prev, struct task_ctx *prevc, struct cpu_ct
 {
 	u64 key = key_now(prev, prevc, cpu);
 	bool is_due = ovb_vtime_before(key, cpuc->first_key);
+	u64 reach = is_due ? 0 : overstays(prevc, cpu, llc, key);
 
-	if (is_due ? goes_elsewhere(prev, prevc, cpuc, llc) : !overstays(prevc, cpu, llc, key))
+	if (is_due ? goes_elsewhere(prev, prevc, cpuc, llc) : !reach)
 		return false;
 	count(is_due ? OVB_COUNT_KEEP : OVB_COUNT_OVERSTAY);
 	extend(prev, prevc, cpuc, cpu);
 	if (!is_due)
-		lower_base(cpuc, cpu);
+		lower_base(cpuc, reach);
 	grant(prevc->tenant, cpu);
 	return true;
 }

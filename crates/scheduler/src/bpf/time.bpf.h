@@ -11,13 +11,18 @@
 #include "tenant.bpf.h"
 #include "vtime.h"
 
+/* A CPU's clock, no further behind the tide than anybody may be. */
+static u64 near_tide(u64 clock)
+{
+	return ovb_vtime_max(clock, tide - OVB_LAG_TURNS * slice_ns);
+}
+
 /* What tasks that come to a CPU are compared with. */
 static u64 level_of(s32 cpu)
 {
 	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
-	u64 least = tide - OVB_LAG_TURNS * slice_ns;
 
-	return cpuc ? ovb_vtime_max(cpuc->level, least) : least;
+	return near_tide(cpuc ? cpuc->level : tide);
 }
 
 /* What those who were no rivals are compared with, as they slept or are new: who is kept waiting.
@@ -25,9 +30,8 @@ static u64 level_of(s32 cpu)
 static u64 base_of(s32 cpu)
 {
 	struct cpu_ctx *cpuc = cpu_ctx_of(cpu);
-	u64 least = tide - OVB_LAG_TURNS * slice_ns;
 
-	return cpuc ? ovb_vtime_max(cpuc->base, least) : least;
+	return near_tide(cpuc ? cpuc->base : tide);
 }
 
 static u64 aged_slice(const struct tenant *tenant)
@@ -200,11 +204,35 @@ static u32 frame_of(const struct task_ctx *taskc, const struct node_ctx *node)
 	return follows ? node->vcpu_pool - 1 : taskc->pool;
 }
 
+/* What a tenant is compared with that comes to a CPU of this level: the CPU's clocks, or those of
+ * the pool whose time is the tenant's, if it comes elsewhere (`follows`). */
+struct frame {
+	u64 level;
+	u64 base;
+	u64 offset;
+	bool follows;
+};
+
+static struct frame frame_at(u32 pool, const struct task_ctx *taskc, s32 cpu, u64 level)
+{
+	const struct pool_ctx *at = pool_at(pool);
+	/* Where its vCPUs are levels may be lower than here. */
+	bool follows = pool != taskc->pool;
+
+	return (struct frame){
+		.level = follows ? at->level : level,
+		.base = follows ? at->level : base_of(cpu),
+		.offset = at->offset,
+		.follows = follows,
+	};
+}
+
 /* Brings a tenant that stands too far behind nearer to the level, or to the base if it slept, and
  * gives it a turn if it has none. */
-static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct node_ctx *node,
-		       s32 cpu, u64 level, u64 base, u64 offset, bool woken, bool follows)
+static void bring_near(struct task_ctx *taskc, struct node_ctx *node, s32 cpu,
+		       const struct frame *frame, bool woken)
 {
+	struct tenant *tenant = tenant_of(taskc, node);
 	/* Noted when the last went: by now others may be counted, who wake up on other CPUs. Read
 	 * before the time of which the first of them takes off what is too much. */
 	bool slept = (woken || taskc->fresh) && (!node || node->slept);
@@ -216,23 +244,24 @@ static void bring_near(struct task_ctx *taskc, struct tenant *tenant, struct nod
 	deadline = tenant->deadline;
 	/* What it keeps of its lag does not depend on its class, how long its turn is does. */
 	reach = aged_reach(tenant, node, cpu, slice_ns);
-	floor = ovb_earliest(slept ? base : level, turn, reach, slept) - offset;
+	floor = ovb_earliest(slept ? frame->base : frame->level, turn, reach, slept) -
+		frame->offset;
 	if (some_classes)
 		turn = ovb_age(tenant->rate, slice_of_node(node));
 
 	/* In its pool time may stand far behind the tide. */
 	if (node ? node->fresh : taskc->fresh) {
-		vtime = tenant->vtime = base - offset;
+		vtime = tenant->vtime = frame->base - frame->offset;
 		if (node) {
 			node->fresh = false;
 			deadline = tenant->deadline = vtime;
 		}
 	}
 	if (!node && taskc->carried)
-		vtime = tenant->vtime = level - offset + (u64)taskc->carried;
+		vtime = tenant->vtime = frame->level - frame->offset + (u64)taskc->carried;
 	taskc->carried = 0;
 	/* Where its vCPUs are is their matter, while any is at work. */
-	if ((slept || !follows) && ovb_vtime_before(vtime, floor)) {
+	if ((slept || !frame->follows) && ovb_vtime_before(vtime, floor)) {
 		__sync_val_compare_and_swap(&tenant->vtime, vtime, floor);
 		vtime = floor;
 	}
@@ -304,11 +333,11 @@ static void lift(u32 place, const struct tenant *tenant)
 __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *taskc __arg_nonnull,
 			s32 cpu, u32 woken)
 {
-	u64 level, offset, queue_offset;
-	bool follows;
-	u32 frame;
 	struct tenant *tenant;
 	struct node_ctx *node;
+	struct frame frame;
+	u64 level, queue_offset;
+	u32 pool;
 
 	find_tenant(taskc);
 	node = node_at(taskc->tenant);
@@ -319,20 +348,17 @@ __noinline int find_key(struct task_struct *p __arg_trusted, struct task_ctx *ta
 	}
 	tenant = tenant_of(taskc, node);
 	/* Levels follow the tide at once, and so must offsets. */
-	frame = frame_of(taskc, node);
-	lift(frame, tenant);
+	pool = frame_of(taskc, node);
+	lift(pool, tenant);
 	level = level_of(cpu);
-	offset = pool_at(frame)->offset;
+	frame = frame_at(pool, taskc, cpu, level);
 	queue_offset = pool_at(taskc->queue_pool)->offset;
 	if (node && node->asked != raised)
-		forgive(taskc->tenant, cpu, offset);
-	/* Where its vCPUs are levels may be lower than here. */
-	follows = frame != taskc->pool;
-	bring_near(taskc, tenant, node, cpu, follows ? pool_at(frame)->level : level,
-		   follows ? pool_at(frame)->level : base_of(cpu), offset, woken, follows);
+		forgive(taskc->tenant, cpu, frame.offset);
+	bring_near(taskc, node, cpu, &frame, woken);
 	taskc->keyed_for = tenant->deadline;
 	taskc->queued_at = tenant->vtime;
-	taskc->key = taskc->keyed_for + offset - queue_offset;
+	taskc->key = taskc->keyed_for + frame.offset - queue_offset;
 	if (node)
 		taskc->key += (u64)bias_of(taskc, tenant, node, woken);
 	/* Behind all who are at work: whatever its tenant is owed, it can do nothing with it. */

@@ -433,7 +433,7 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "who slept is behind those who were kept waiting",
         file: "pick.bpf.h",
-        find: "\tif (!is_due)\n\t\tlower_base(cpuc, cpu);\n",
+        find: "\tif (!is_due)\n\t\tlower_base(cpuc, reach);\n",
         put: "",
         missed: Some("overstay.rs shows it"),
     },
