@@ -250,7 +250,7 @@ fn work(reports: &[&Report]) -> String {
     let outcomes = summary::outcomes(reports);
     let others = outcomes.iter().filter(|outcome| !outcome.row.is_baseline);
     let rows = others.filter_map(|outcome| Some(cells(reports, beside(&outcomes, outcome)?, outcome)));
-    let work = ["scenario", "work per s and VM", "ratio [range]", "of bound"];
+    let work = ["scenario", "work per s and VM", "ratio [range]", "of bound", "CPU time per unit, of alone"];
     let waits = ["guests' waits, p99", "a host task's wake-up, median", "p99"];
     grid(&[&work[..], &waits].concat(), &rows.collect::<Vec<_>>())
 }
@@ -268,6 +268,7 @@ fn cells(reports: &[&Report], baseline: &Outcome, outcome: &Outcome) -> Vec<Stri
         format!("{} {}", pair(&|row| three(row.rate)), outcome.row.unit),
         ratio(&outcome.row),
         pair(&|row| percent(row.of_bound)),
+        pair(&|row| row.cost.map_or(NONE.into(), |cost| fixed(cost, 2))),
         pair(&wait),
         pair(&wake_up(WAKE_UPS[0])),
         pair(&wake_up(WAKE_UPS[1])),

@@ -43,6 +43,9 @@ pub struct Row {
     pub wait_ns: (u64, u64),
     /// CPUs used per VM, and the smallest and largest of any VM in any repetition.
     pub cpus_used: (f64, f64, f64),
+    /// CPU time per unit of work, of what it takes alone ([`crate::schema::VmBound::cpu_ns_per_unit`]). Where CPUs are
+    /// what limits the bound, a share of it is lost by this, and the rest by CPUs that were not used.
+    pub cost: Option<f64>,
     /// CPUs that one VM is entitled to.
     pub entitled_cpus: f64,
     /// Events per second and VM.
@@ -334,6 +337,7 @@ fn row(report: &Report, variant: &str, (group, members): &Group) -> Option<Row> 
         wait: stats::merge(&waits),
         wait_ns: (wait_at(0.5), wait_at(0.99)),
         cpus_used: (stats::median(&mean_used), range(&used).0, range(&used).1),
+        cost: cost(report, &runs, members),
         entitled_cpus: first.entitled_cpus,
         per_second: counts(&runs, members),
     })
@@ -375,6 +379,20 @@ fn bound(report: &Report, run: &Run, members: &[usize]) -> Option<f64> {
     };
     let rates: Option<Vec<f64>> = members.iter().map(of).collect();
     rates.map(|rates| rates.iter().sum::<f64>() / rates.len() as f64)
+}
+
+/// Median over the runs of what a unit of work cost, of what it costs alone; `None` unless that is known of each member.
+fn cost(report: &Report, runs: &[&Run], members: &[usize]) -> Option<f64> {
+    let of = |vm: &VmResult| {
+        let alone = report.bounds.iter().find(|bound| bound.vm == vm.name)?.cpu_ns_per_unit;
+        (alone > 0.0 && vm.rate > 0.0).then(|| vm.cpus_used * 1e9 / vm.rate / alone)
+    };
+    let in_run = |run: &&Run| {
+        let costs: Option<Vec<f64>> = members.iter().map(|place| of(run.vms.get(*place)?)).collect();
+        costs.map(|costs| costs.iter().sum::<f64>() / costs.len() as f64)
+    };
+    let costs: Option<Vec<f64>> = runs.iter().map(in_run).collect();
+    costs.filter(|costs| !costs.is_empty()).map(|costs| stats::median(&costs))
 }
 
 fn range(values: &[f64]) -> (f64, f64) {
@@ -486,6 +504,18 @@ mod tests {
         assert!(row.won_back.is_none() && row.of_bound.unwrap() > 1.3);
         report.bounds.pop();
         assert!(rows(&report)[1].of_bound.is_none(), "a bound of half of the group is none");
+    }
+
+    #[test]
+    fn what_a_unit_costs_is_compared_with_what_it_costs_alone() {
+        let mut report = sample();
+        assert!(rows(&report)[0].cost.is_none(), "nobody knows what it costs alone");
+        // Two CPUs did some 1003 units a second, 2 ms each; alone a unit takes half of that.
+        report.bounds.iter_mut().for_each(|bound| bound.cpu_ns_per_unit = 1e6);
+        let costs: Vec<f64> = rows(&report).iter().map(|row| row.cost.unwrap()).collect();
+        assert!((costs[0] - 1.994).abs() < 1e-3 && (costs[1] - 1.994 / 1.4).abs() < 1e-2, "{costs:?}");
+        report.runs[0].vms[0].rate = 0.0;
+        assert!(rows(&report)[0].cost.is_none(), "no work has no price");
     }
 
     #[test]
