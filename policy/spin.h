@@ -21,7 +21,8 @@
 #include "types.h"
 #include "vtime.h"
 
-/* Exits this many limits apart are not of one spin. */
+/* Exits this many limits apart count as of two spins. They are of two if they are twice as far
+ * apart for each exit but the first that was before: the window may have grown as long. */
 #define OVB_SPIN_APART 8u
 /* From so many exits on the window itself says that a spin was long: it has doubled as often. */
 #define OVB_SPIN_EXITS 6u
@@ -59,13 +60,17 @@ static inline void ovb_spin_was_short(struct ovb_spin *spin)
 }
 
 /* Books a PAUSE exit at `now` of a vCPU that came to its CPU at `resumed`; `limit`: what spins last
- * that are short, ns, at most 2^60. */
+ * that are short, ns, at most 2^55. */
 static inline void ovb_spin_exit(struct ovb_spin *spin, ovb_u64 resumed, ovb_u64 now, ovb_u64 limit)
 {
+	ovb_u64 gap = ovb_vtime_gap(now, spin->last), apart = OVB_SPIN_APART * limit;
+
 	if (ovb_vtime_before(spin->last, resumed))
 		spin->exits = 0;
-	if (!spin->exits || ovb_vtime_gap(now, spin->last) > OVB_SPIN_APART * limit) {
-		ovb_spin_was_short(spin);
+	if (!spin->exits || gap > apart) {
+		if (!spin->exits || gap > apart << (spin->exits - 1))
+			ovb_spin_was_short(spin);
+		spin->spared = 0;
 		spin->since = now;
 	}
 	spin->last = now;
@@ -80,6 +85,17 @@ static inline void ovb_spin_leave(struct ovb_spin *spin, ovb_u64 now, ovb_u64 li
 	if (ovb_vtime_gap(now, spin->last) > OVB_SPIN_APART * limit)
 		ovb_spin_was_short(spin);
 	spin->spared = 0;
+}
+
+/* Whether the last exit itself says that a vCPU has spun for long; counts it then. */
+static inline int ovb_spin_was_long(struct ovb_spin *spin)
+{
+	if (spin->exits < OVB_SPIN_EXITS)
+		return 0;
+	if (spin->distrust < 2 * OVB_SPIN_TRUST)
+		spin->distrust++;
+	spin->spared = 0;
+	return 1;
 }
 
 /* Whether nearly all spins of a vCPU are long. */

@@ -106,9 +106,7 @@ const VM: [Column<VmStats>; 7] = [
     ("overbook_vm_yields_spared", "directed yields after which the vCPU kept its CPU", |s| s.spared),
     ("overbook_vm_yields_delivered", "spins after which the CPU went on with a sibling", |s| s.delivered),
     ("overbook_vm_spins_unheard", "spins for which KVM found nobody to yield to", |s| s.unheard),
-    ("overbook_vm_spins_gave_up", "directed yields after which the CPU went to whoever was next", |s| {
-        s.gave_up
-    }),
+    ("overbook_vm_spins_gave_up", "spins after which the CPU went to whoever was next", |s| s.gave_up),
     ("overbook_vm_ipis", "IPIs between vCPUs that were seen", |s| s.ipis),
     ("overbook_vm_eois", "ends of interrupts that were seen", |s| s.eois),
 ];

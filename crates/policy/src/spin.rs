@@ -21,6 +21,12 @@ impl Spin {
         unsafe { ffi::ovb_spin_leave(self, now, limit) }
     }
 
+    /// Whether the last exit itself says that the vCPU has spun for long; counts it then.
+    pub fn was_long(&mut self) -> bool {
+        // SAFETY: as above.
+        unsafe { ffi::ovb_spin_was_long(self) != 0 }
+    }
+
     /// Whether nearly all its spins are long.
     pub fn are_long(&self) -> bool {
         // SAFETY: as above.

@@ -43,7 +43,8 @@ fn spins_that_end_are_left_alone() {
         let mut now = turn * 100 * MS;
         let resumed = now;
         for nth in 0..EXITS {
-            now += u64::from(APART) * LIMIT + 1;
+            // The further, the longer the window may be.
+            now += (u64::from(APART) * LIMIT + 1) << nth;
             spin.exit(resumed, now, LIMIT);
             // By the last the window is so long that a spin which exits is long.
             assert_eq!(spin.is_spared(LIMIT), nth + 1 < EXITS, "turn {turn}, exit {nth}");
@@ -67,6 +68,30 @@ fn whose_spins_become_short_is_trusted_again() {
         spared
     });
     assert!(spared.skip(5 * TRIAL as usize).all(|spared| spared));
+}
+
+/// Nobody takes it off, as no sibling is queued: its window comes to be longer than what tells two spins apart.
+#[test]
+fn one_spin_that_goes_on_is_not_two_short_ones() {
+    for window in [1_500, 20_000, 40_000] {
+        let mut spin = Spin::default();
+        for nth in 1..=u64::from(TRUST) {
+            let (resumed, before) = (nth * 1000 * MS, spin.distrust);
+            let exits = (1..=EXITS).map(|exit| resumed + (window << exit));
+            let mut long = false;
+            for now in exits {
+                spin.exit(resumed, now, LIMIT);
+                long = spin.was_long();
+                if !long {
+                    spin.is_spared(LIMIT);
+                }
+            }
+            assert!(long, "the sixth exit says so");
+            spin.leave(resumed + (window << EXITS) + MS, LIMIT);
+            assert!(spin.distrust > before, "{window}: {spin:?}");
+        }
+        assert!(spin.are_long());
+    }
 }
 
 #[test]
@@ -94,7 +119,7 @@ proptest! {
         for (gap, heard) in before {
             now = now.wrapping_add(gap);
             spin.exit(resumed, now, LIMIT);
-            if heard {
+            if heard || !spin.was_long() {
                 spin.is_spared(LIMIT);
             }
         }

@@ -73,6 +73,7 @@ pub const TRIALS: &[Trial] = &[
     Trial { name: "locks", play: vms::locks },
     Trial { name: "tickets", play: vms::tickets },
     Trial { name: "barriers", play: vms::barriers },
+    Trial { name: "phases", play: vms::phases },
     Trial { name: "IPIs", play: vms::ipis },
     Trial { name: "shootdowns", play: vms::shootdowns },
     Trial { name: "yields by name", play: vms::yields_by_name },

@@ -306,7 +306,7 @@ static bool pull(u32 llc, bool sched_idle)
 #define BALANCE_SLICES 2
 /* By so many slices of weight 1024 more if it is a vCPU: it is to stay with its siblings, and
  * others overstay there. Not of the class latency. */
-#define HOME_SLICES 3
+#define HOME_SLICES 4
 
 /* By how much earlier the key of a queue's first must be than anybody's here for it to be taken
  * over. */

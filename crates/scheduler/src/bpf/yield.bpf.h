@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Spins. A vCPU that spins waits for a sibling, and KVM calls ops.yield() with one that it has
- * guessed. The guess is not followed: once the spin has lasted for a while the vCPU is marked as
- * waiting, and its CPU goes on with the slice and whoever of the VM is worth most now (go_on(), at
- * ops.dispatch()).
+ * guessed, if any was preempted. The guess is not followed: once the spin has lasted for a while
+ * the vCPU is marked as waiting, and its CPU goes on with the slice and whoever of the VM is worth
+ * most now (go_on(), at ops.dispatch()), or with whoever is first.
  */
 #ifndef OVERBOOK_YIELD_BPF_H
 #define OVERBOOK_YIELD_BPF_H
@@ -51,16 +51,65 @@ static u32 stale_waiter(struct vm_ctx *vmc, u64 now)
 	return 0;
 }
 
-/* Whether a vCPU may as well spin on. Not if it has just sent an IPI, where these are seen: it may
- * wait for an answer, from a sibling that is queued. Nor if it yields by hypercall. */
-static bool spins_on(struct task_ctx *taskc, u64 now)
+/* Whether a vCPU has sent an IPI a moment ago, where these are seen. */
+static bool has_just_sent(const struct task_ctx *taskc, u64 now)
 {
 	struct vcpu_ctx *self = own_vcpu_ctx(taskc);
 
-	if (!taskc->spin_open ||
-	    (self && self->sent.at && ovb_vtime_gap(now, self->sent.at) < 2 * short_spin_ns))
+	return self && self->sent.at && ovb_vtime_gap(now, self->sent.at) < 2 * short_spin_ns;
+}
+
+/* Whether a vCPU may as well spin on. Not if it has just sent an IPI: it may wait for an answer,
+ * from a sibling that is queued. Nor if it yields by hypercall. */
+static bool spins_on(struct task_ctx *taskc, u64 now)
+{
+	return taskc->spin_open && !has_just_sent(taskc, now) &&
+	       ovb_spin_is_spared(&taskc->spin, short_spin_ns);
+}
+
+/* The same if KVM has found nobody: siblings run, and soon do what it waits for. */
+static bool spins_on_unheard(struct task_ctx *taskc, u32 best, u64 now)
+{
+	if (best >= OVB_TIER_INTERRUPT || ovb_spin_was_long(&taskc->spin))
 		return false;
-	return ovb_spin_is_spared(&taskc->spin, short_spin_ns);
+	return !ovb_spins_are_long(&taskc->spin) || has_just_sent(taskc, now) ||
+	       ovb_spin_is_spared(&taskc->spin, short_spin_ns);
+}
+
+/* Whether a vCPU that runs here stops spinning, and who has its CPU then. */
+static bool stops_spinning(struct task_struct *p, struct task_ctx *taskc, struct cpu_ctx *cpuc,
+			   struct ovb_vm_stats *stats, bool heard)
+{
+	struct vm_ctx *vmc = vm_ctx(taskc->vm);
+	bool spares;
+	u64 now = scx_bpf_now();
+	u32 with = 0, best;
+
+	if (!vmc)
+		return false;
+	if (!ends_seen && relations)
+		look_for_answers(taskc->vm);
+	best = best_tier(vmc);
+	spares = heard ? spins_on(taskc, now) : spins_on_unheard(taskc, best, now);
+	taskc->spin_open = false;
+	if (spares) {
+		stats->spared += heard;
+		return false;
+	}
+	cpuc->leaver = p->pid;
+	cpuc->goes_on = 0;
+	if (best < OVB_TIER_CHAINED)
+		with = stale_waiter(vmc, now);
+	if (with || best >= OVB_TIER_CHAINED) {
+		cpuc->goes_on = taskc->vm;
+		cpuc->goes_on_with = with;
+	} else {
+		taskc->gave_up = heard;
+		stats->gave_up++;
+	}
+	taskc->spun_at = now;
+	taskc->yielded = true;
+	return true;
 }
 
 /* The whole of a directed yield. True: KVM need not try anybody else. */
@@ -69,42 +118,17 @@ static bool yield_to_task(struct task_struct *from, struct task_struct *to)
 	struct task_ctx *fromc = task_ctx(from), *toc = task_ctx(to);
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	struct ovb_vm_stats *stats;
-	struct vm_ctx *vmc;
-	u64 now = scx_bpf_now();
-	u32 with = 0, best;
 
 	if (!fromc || !toc || !cpuc)
 		return false;
 	enlist(from, fromc);
 	enlist(to, toc);
 	stats = vm_stats(fromc->vm);
-	vmc = vm_ctx(fromc->vm);
-	if (!stats || !vmc)
+	if (!stats)
 		return false;
 	stats->asked++;
-	if (!ends_seen && relations)
-		look_for_answers(fromc->vm);
-	if (spins_on(fromc, now)) {
-		fromc->spin_open = false;
-		stats->spared++;
-		return true;
-	}
-	fromc->spin_open = false;
-	cpuc->goes_on = 0;
-	best = best_tier(vmc);
-	if (best < OVB_TIER_CHAINED)
-		with = stale_waiter(vmc, now);
-	if (with || best >= OVB_TIER_CHAINED) {
-		cpuc->goes_on = fromc->vm;
-		cpuc->goes_on_with = with;
-		cpuc->leaver = from->pid;
-	} else {
-		fromc->gave_up = true;
-		stats->gave_up++;
-	}
-	fromc->spun_at = now;
-	fromc->yielded = true;
-	scx_bpf_task_set_slice(from, 0);
+	if (stops_spinning(from, fromc, cpuc, stats, true))
+		scx_bpf_task_set_slice(from, 0);
 	return true;
 }
 
@@ -134,38 +158,49 @@ TABLE(ARRAY, look_timers, struct look_timer, OVB_MAX_CPUS);
 
 static int look_again(void *map, u32 *cpu, struct look_timer *timer)
 {
+	struct task_struct *p = bpf_get_current_task_btf();
 	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct task_ctx *taskc = task_ctx(p);
 
-	if (cpuc && cpuc->goes_on && bpf_get_current_task_btf()->pid == cpuc->leaver)
+	if (cpuc && taskc && taskc->yielded && p->pid == cpuc->leaver)
 		scx_bpf_kick_cpu(*cpu, SCX_KICK_PREEMPT);
 	return 0;
 }
 
-/* KVM has asked nobody: a spinner in the kernel gets no help from siblings that were preempted in
- * user mode. If one of them has an interrupt to take, this CPU goes on with it all the same. */
+/* Whether a CPU could go on with somebody of its own queues. */
+static bool somebody_is_due(s32 cpu, const struct cpu_ctx *cpuc)
+{
+	u64 pools = cpuc->pools;
+	u32 i, llc = llc_of(cpu);
+
+	if (scx_bpf_dsq_nr_queued(cpu_dsq(cpu)) > 0 || scx_bpf_dsq_nr_queued(llc_dsq(llc)) > 0)
+		return true;
+	bpf_for (i, 0, pools ? OVB_MAX_POOLS : 0)
+		if (pools >> i & 1 && scx_bpf_dsq_nr_queued(pool_dsq(i, llc)) > 0)
+			return true;
+	return false;
+}
+
+/* KVM has asked nobody: all siblings run or sleep, or have just spun; and a spinner in the kernel
+ * gets no help from those that were preempted in user mode. It stops spinning all the same, if
+ * anybody waits. */
 SEC("?fexit/kvm_vcpu_on_spin")
 int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 {
-	struct task_ctx *taskc = task_ctx(bpf_get_current_task_btf());
-	struct vm_ctx *vmc = taskc ? vm_ctx(taskc->vm) : NULL;
+	struct task_struct *p = bpf_get_current_task_btf();
+	struct task_ctx *taskc = task_ctx(p);
+	struct ovb_vm_stats *stats = taskc ? vm_stats(taskc->vm) : NULL;
 	struct cpu_ctx *cpuc = this_cpu_ctx();
 	u32 cpu = bpf_get_smp_processor_id();
 	struct look_timer *timer = bpf_map_lookup_elem(&look_timers, &cpu);
-	struct ovb_vm_stats *stats;
 
-	if (!vmc || !cpuc || !timer || !taskc->spin_open)
+	if (!stats || !cpuc || !timer || !taskc->spin_open)
 		return 0;
-	taskc->spin_open = false;
-	stats = vm_stats(taskc->vm);
-	if (stats)
-		stats->unheard++;
-	if (best_tier(vmc) < OVB_TIER_INTERRUPT)
+	stats->unheard++;
+	if (!somebody_is_due((s32)cpu, cpuc) || !stops_spinning(p, taskc, cpuc, stats, false)) {
+		taskc->spin_open = false;
 		return 0;
-	cpuc->goes_on = taskc->vm;
-	cpuc->goes_on_with = 0;
-	cpuc->leaver = bpf_get_current_task_btf()->pid;
-	taskc->spun_at = scx_bpf_now();
-	taskc->yielded = true;
+	}
 	/* Not now: a BPF program runs inside an RCU section, and must not be preempted there. */
 	bpf_timer_start(&timer->timer, look_again_ns, BPF_F_TIMER_CPU_PIN);
 	return 0;

@@ -32,6 +32,17 @@ pub(super) fn barriers(object: Option<Vec<u8>>) -> Result<Report> {
     two_vms(object, Pattern::Barrier, 370.0)
 }
 
+/// Of long phases, beside a VM that computes: whoever waits for siblings that all run, so that KVM finds nobody, gives its
+/// CPU up all the same. The VM has its share of one CPU, 20 ms a phase.
+pub(super) fn phases(object: Option<Vec<u8>>) -> Result<Report> {
+    let mut setup = Setup::new(object, Host { cpus: 2, bounds: shares(0.05), ..Host::default() })?;
+    setup.vm("phases", 2, Pattern::Barrier, |spec| spec.outside_ns = 10 * MS);
+    setup.vm("computing", 2, Pattern::Compute, |_| {});
+    let mut report = setup.run(300, 4300);
+    least_units(&mut report, "phases", 46.0);
+    Ok(report)
+}
+
 pub(super) fn ipis(object: Option<Vec<u8>>) -> Result<Report> {
     two_vms(object, Pattern::Ipi, 7100.0)
 }
