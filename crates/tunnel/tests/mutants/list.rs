@@ -436,15 +436,15 @@ pub const MUTANTS: &[Mutant] = &[
     Mutant {
         name: "threads that bring their VM near",
         file: "time.bpf.h",
-        find: "(slept || !follows) && ",
+        find: "(slept || !frame->follows) && ",
         put: "",
         missed: Some("hosts of four LLCs show it, of seeds 91 and 729"),
     },
     Mutant {
         name: "nobody overstays",
         file: "overstay.bpf.h",
-        find: "\treturn ovb_may_overstay(",
-        put: "\treturn 0 && ovb_may_overstay(",
+        find: "\tif (!ovb_may_overstay(",
+        put: "\tif (1 || !ovb_may_overstay(",
         missed: Some("overstay.rs shows it"),
     },
     Mutant {
@@ -454,7 +454,7 @@ pub const MUTANTS: &[Mutant] = &[
         put: "",
         missed: Some("overstay.rs shows it"),
     },
-    mutant("homes are left readily", "dispatch.bpf.h", "#define HOME_SLICES 3", "#define HOME_SLICES 0"),
+    mutant("homes are left readily", "dispatch.bpf.h", "#define HOME_SLICES 4", "#define HOME_SLICES 0"),
     Mutant {
         name: "whoever is due can wait",
         file: "overstay.bpf.h",
