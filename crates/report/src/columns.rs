@@ -99,8 +99,8 @@ pub static CPUS: [Column; 7] = [
     column("least–most", "by any VM in any repetition", cpus_range),
     column(
         "per unit, of alone",
-        "CPU time that a unit of work took, of what it takes the VM alone: above 1 it is wasted; what else is missing to \
-         the bound are CPUs that nobody used, or work in series",
+        "CPU time that a unit of work took, of what it takes the VM alone, a micro-guest without its spins: above 1 it is \
+         wasted; what else is missing to the bound are CPUs that nobody used, or work in series",
         |row| row.cost.map_or(NONE.into(), fixed),
     ),
     column("entitled", "CPUs that are a VM's share when all want more than they get", |row| {
