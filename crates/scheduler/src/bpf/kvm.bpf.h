@@ -29,8 +29,12 @@ struct kvm_vcpu_arch___ovb {
 	struct kvm_lapic___ovb *apic;
 } __attribute__((preserve_access_index));
 
+struct kvm___ovb {
+	atomic_t online_vcpus;
+} __attribute__((preserve_access_index));
+
 struct kvm_vcpu___ovb {
-	void *kvm;
+	struct kvm___ovb *kvm;
 	struct preempt_notifier___ovb preempt_notifier;
 	struct kvm_vcpu_arch___ovb arch;
 	int vcpu_id;

@@ -67,10 +67,15 @@ static bool spins_on(struct task_ctx *taskc, u64 now)
 	       ovb_spin_is_spared(&taskc->spin, short_spin_ns);
 }
 
-/* The same if KVM has found nobody: siblings run, and soon do what it waits for. */
+/* The same if KVM has found nobody: siblings run, and soon do what it waits for. A latency VM may
+ * poll, and is to be there when its device's interrupt comes. */
 static bool spins_on_unheard(struct task_ctx *taskc, u32 best, u64 now)
 {
-	if (best >= OVB_TIER_INTERRUPT || ovb_spin_was_long(&taskc->spin))
+	if (best >= OVB_TIER_INTERRUPT)
+		return false;
+	if (class_of(taskc->vm) == OVB_CLASS_LATENCY)
+		return true;
+	if (ovb_spin_was_long(&taskc->spin))
 		return false;
 	return !ovb_spins_are_long(&taskc->spin) || has_just_sent(taskc, now) ||
 	       ovb_spin_is_spared(&taskc->spin, short_spin_ns);
@@ -197,7 +202,9 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 	if (!stats || !cpuc || !timer || !taskc->spin_open)
 		return 0;
 	stats->unheard++;
-	if (!somebody_is_due((s32)cpu, cpuc) || !stops_spinning(p, taskc, cpuc, stats, false)) {
+	/* Without siblings it polls. */
+	if (me->kvm->online_vcpus.counter < 2 || !somebody_is_due((s32)cpu, cpuc) ||
+	    !stops_spinning(p, taskc, cpuc, stats, false)) {
 		taskc->spin_open = false;
 		return 0;
 	}

@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 76] = [
+const FINDINGS: [Finding; 77] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -32,6 +32,7 @@ const FINDINGS: [Finding; 76] = [
     ("A15 paravirtual EOI", false, vcpus::a15),
     ("A16 interrupts of devices", false, vcpus::a16),
     ("short spins", false, vcpus::short_spins),
+    ("a VM that polls", false, vcpus::who_polls),
     ("short spins in a row", true, vcpus::short_spins_in_a_row),
     ("A17 rotation of the search", false, vcpus::a17),
     ("A19 full tables", false, kernel::a19),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Hosts that show a fault, and what is read of them.
 
+pub(super) use overbook_policy::class::Class;
 pub(super) use overbook_tunnel::{Change, Host, Kind, Pattern, Report, TaskSpec, VmSpec, World};
 
 use overbook_tunnel::check::Bounds;

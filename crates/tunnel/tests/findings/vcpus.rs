@@ -119,6 +119,21 @@ pub(super) fn short_spins_in_a_row() -> Option<String> {
     spins_given_up(1500)
 }
 
+/// Nobody is to come for whom a VM of one vCPU might spin, nor does a latency VM leave: they poll, and have their share.
+pub(super) fn who_polls() -> Option<String> {
+    for (vcpus, class) in [(1, Class::Normal), (2, Class::Latency)] {
+        let mut world = World::new(host(vcpus, 1)).unwrap();
+        world.vm(VmSpec { class, ..VmSpec::new("polling", vcpus, Pattern::Pause) });
+        world.vm(VmSpec::new("computing", vcpus, Pattern::Compute));
+        let report = measured(&mut world, 300 * MS, 2300 * MS);
+        let (had, due) = (report.vms[0].cpus, f64::from(vcpus) / 2.0);
+        if had < 0.9 * due {
+            return Some(format!("{vcpus} vCPUs that poll have {had:.2} CPUs where {due:.2} are due"));
+        }
+    }
+    None
+}
+
 fn spins_given_up(window_ns: u64) -> Option<String> {
     let mut world = World::new(Host { window_ns, ..host(4, 1) }).unwrap();
     let short = VmSpec { critical_ns: 10_000, outside_ns: 30_000, ..VmSpec::new("locks", 4, Pattern::Lock) };

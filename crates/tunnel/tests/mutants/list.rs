@@ -256,8 +256,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "whoever spins while all siblings run spins on",
         "yield.bpf.h",
-        "best >= OVB_TIER_INTERRUPT || ovb_spin_was_long(&taskc->spin))\n\t\treturn false;",
-        "best >= OVB_TIER_INTERRUPT)\n\t\treturn false;\n\tif (1)\n\t\treturn true;",
+        "\tif (ovb_spin_was_long(&taskc->spin))\n\t\treturn false;",
+        "\treturn true;",
     ),
     mutant(
         "while all siblings run, every spin is long",
