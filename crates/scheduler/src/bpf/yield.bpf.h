@@ -94,13 +94,15 @@ static bool stops_spinning(struct task_struct *p, struct task_ctx *taskc, struct
 		return false;
 	if (!ends_seen && relations)
 		look_for_answers(taskc->vm);
-	best = best_tier(vmc);
-	spares = heard ? spins_on(taskc, now) : spins_on_unheard(taskc, best, now);
+	spares = heard && spins_on(taskc, now);
 	taskc->spin_open = false;
 	if (spares) {
-		stats->spared += heard;
+		stats->spared++;
 		return false;
 	}
+	best = best_tier(vmc);
+	if (!heard && spins_on_unheard(taskc, best, now))
+		return false;
 	cpuc->leaver = p->pid;
 	cpuc->goes_on = 0;
 	if (best < OVB_TIER_CHAINED)
@@ -201,13 +203,12 @@ int BPF_PROG(spin_ends, struct kvm_vcpu___ovb *me)
 
 	if (!stats || !cpuc || !timer || !taskc->spin_open)
 		return 0;
+	taskc->spin_open = false;
 	stats->unheard++;
 	/* Without siblings it polls. */
 	if (me->kvm->online_vcpus.counter < 2 || !somebody_is_due((s32)cpu, cpuc) ||
-	    !stops_spinning(p, taskc, cpuc, stats, false)) {
-		taskc->spin_open = false;
+	    !stops_spinning(p, taskc, cpuc, stats, false))
 		return 0;
-	}
 	/* Not now: a BPF program runs inside an RCU section, and must not be preempted there. */
 	bpf_timer_start(&timer->timer, look_again_ns, BPF_F_TIMER_CPU_PIN);
 	return 0;
