@@ -109,6 +109,10 @@ impl Machine {
                 }
             },
             Next::Stopped(status) => stopped(status),
+            Next::Stuck => {
+                let why = "KVM met an instruction that it cannot execute".into();
+                Said::Ended { why, alike: true }
+            }
             Next::Silent { computed, elapsed } => {
                 let (computed, elapsed) = (computed.as_secs(), elapsed.as_secs());
                 let why = format!(

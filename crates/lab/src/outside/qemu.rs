@@ -200,6 +200,8 @@ pub enum Next {
     Line(String),
     /// The machine has stopped, and QEMU has ended so; nothing follows.
     Stopped(ExitStatus),
+    /// KVM has met something that it cannot execute. The machine stands still for good, and QEMU waits.
+    Stuck,
     /// Nothing came for the given time.
     Silent {
         /// What the machine computed meanwhile.
@@ -213,6 +215,15 @@ pub enum Next {
 
 /// See [`Running::next_line`].
 const STOPPED: u32 = 6;
+
+/// How long a machine that says nothing is left alone between two looks at it.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// What QEMU says when KVM gives a machine up, at the start of a line.
+const GIVEN_UP: &str = "KVM internal error";
+
+/// Longest report on that, in lines: it has the registers.
+const REPORT: usize = 64;
 
 /// What a process has computed, zero if it has gone.
 fn cpu_time(pid: u32) -> Duration {
@@ -231,6 +242,7 @@ impl Running {
     /// The event file cannot be read.
     pub fn next_line(&mut self, patience: Duration, interrupted: &AtomicBool) -> Result<Next> {
         let (started, spent) = (Instant::now(), cpu_time(self.child.id()));
+        let mut looks = 0_u64;
         loop {
             if let Some(end) = self.pending.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.pending.drain(..=end).collect();
@@ -251,7 +263,11 @@ impl Running {
             if computed > patience || elapsed > STOPPED * patience {
                 return Ok(Next::Silent { computed, elapsed });
             }
-            std::thread::sleep(Duration::from_millis(20));
+            looks += 1;
+            if looks.is_multiple_of(50) && is_given_up(&self.messages) {
+                return Ok(Next::Stuck);
+            }
+            std::thread::sleep(LOOK);
         }
     }
 
@@ -268,6 +284,10 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn is_given_up(messages: &Path) -> bool {
+    tail(messages, REPORT).iter().any(|line| line.starts_with(GIVEN_UP))
 }
 
 fn tail(file: &Path, lines: usize) -> Vec<String> {
@@ -376,6 +396,17 @@ mod tests {
         assert!(text.contains("id=node0,size=342M") && text.contains("id=node2,size=341M"), "{text}");
         let kvm = line(&host, Accel::Kvm, false);
         assert!(!kvm.contains("icount") && !kvm.contains("setcpuid"), "{kvm}");
+    }
+
+    #[test]
+    fn what_kvm_cannot_execute_is_seen() {
+        let dir = folder().unwrap();
+        let messages = dir.path().join("qemu.log");
+        std::fs::write(&messages, "qemu-system-x86_64: warning: a feature is missing\n").unwrap();
+        assert!(!is_given_up(&messages));
+        let report = "KVM internal error. Suberror: 1\nemulation failure\nRAX=0\nCode=83 fa <c4> 42\n";
+        std::fs::write(&messages, report).unwrap();
+        assert!(is_given_up(&messages));
     }
 
     #[test]

@@ -17,8 +17,11 @@ use std::time::Duration;
 /// Longest silence of a trial machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// What the last line of QEMU's report begins with if KVM has given up: bytes around an instruction.
+const CODE: &str = "Code=";
+
 /// Of the remembered verdict; raised when its words change.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 
 /// Finds the best acceleration that runs `kernel` with a KVM guest inside, and why a better one does not.
 /// The verdict is remembered in `memory` for this boot of this machine, unless the trial hung or was killed.
@@ -87,6 +90,9 @@ fn boot_once(kernel: &Kernel, emulator: &Emulator, interrupted: &AtomicBool) -> 
 fn brief(what: &str, last: Option<&str>) -> String {
     let Some(last) = last.map(str::trim).filter(|last| !last.is_empty()) else { return what.into() };
     log::info!("trial boot: {what}: {last}");
+    if last.starts_with(CODE) {
+        return what.into();
+    }
     if last.starts_with(PROGRAM) {
         // The emulator's own end says nothing of the kernel: an instruction or a register that /dev/kvm lacks.
         return "QEMU gave up".into();
@@ -107,6 +113,7 @@ mod tests {
         assert_eq!(why, "/dev/kvm is there, but in a trial boot QEMU gave up");
         let panic = brief("the machine stopped", Some("Kernel panic - not syncing \n"));
         assert_eq!(panic, "the machine stopped (Kernel panic - not syncing)");
+        assert_eq!(brief("the machine stopped", Some("Code=83 fa <c4> 42")), "the machine stopped");
         assert_eq!(brief("the machine hangs", None), "the machine hangs");
     }
 }
