@@ -216,8 +216,11 @@ pub enum Next {
 /// See [`Running::next_line`].
 const STOPPED: u32 = 6;
 
-/// How long a machine that says nothing is left alone between two looks at it.
+/// How long a machine that says nothing is left alone between two looks for what it says.
 const LOOK: Duration = Duration::from_millis(20);
+
+/// One look in so many is at what QEMU says of it, too.
+const LOOKS_AT_QEMU: u64 = 50;
 
 /// What QEMU says when KVM gives a machine up, at the start of a line.
 const GIVEN_UP: &str = "KVM internal error";
@@ -236,7 +239,7 @@ fn cpu_time(pid: u32) -> Duration {
 impl Running {
     /// Waits for the next event line, at most until the machine has computed for `patience` without a word: on a busy
     /// computer it computes for less than time passes. One that does not compute at all is given up after
-    /// `STOPPED` times as long.
+    /// `STOPPED` times as long; and one that KVM has given up within a second or two.
     ///
     /// # Errors
     /// The event file cannot be read.
@@ -264,7 +267,7 @@ impl Running {
                 return Ok(Next::Silent { computed, elapsed });
             }
             looks += 1;
-            if looks.is_multiple_of(50) && is_given_up(&self.messages) {
+            if looks.is_multiple_of(LOOKS_AT_QEMU) && is_given_up(&self.messages) {
                 return Ok(Next::Stuck);
             }
             std::thread::sleep(LOOK);
