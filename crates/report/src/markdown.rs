@@ -88,13 +88,11 @@ fn measured(report: &Report) -> String {
     options
 }
 
-/// The option for a kernel that has the project's patches, by its release: others run on whatever there is.
-fn patched(release: &str) -> String {
-    let of = release.strip_suffix("-overbook").and_then(|version| {
-        let (series, _) = version.rsplit_once('.')?;
-        Some(format!(" --kernel patched-{series}"))
-    });
-    of.unwrap_or_default()
+/// The option for the kernel, by its release: without it a run takes the kernel of whoever runs it, if that will do.
+fn kernel(release: &str) -> String {
+    let series = release.split(|c: char| !c.is_ascii_digit()).take(2).collect::<Vec<_>>().join(".");
+    let patched = if release.ends_with("-overbook") { "patched-" } else { "" };
+    format!(" --kernel {patched}{series}")
 }
 
 /// What measures them again: a command for all that were run alike. A report's name tells how: the scenario, and after
@@ -108,7 +106,7 @@ fn commands(reports: &[&Report]) -> String {
             true => format!(" --set {part}"),
             false => format!(" --variants-of scenarios/*/{part}.toml"),
         });
-        let options = options.collect::<String>() + &measured(report) + &patched(&report.machine.kernel);
+        let options = options.collect::<String>() + &measured(report) + &kernel(&report.machine.kernel);
         match alike.iter_mut().find(|(known, _)| *known == options) {
             Some((_, names)) => names.push(name),
             None => alike.push((options, vec![name])),
@@ -310,26 +308,27 @@ mod tests {
         let mut report = summary::sample();
         report.overbook = "0.1.0+git20261123.192314.268.5c9525cccd".into();
         report.scenario.text = "seed = 0\n[measure]\nrepetitions = 5\n".into();
+        report.machine.kernel = "6.18.15+deb13-cloud-amd64".into();
         let said = source(&[&report]);
         assert!(said.starts_with("Commit 5c9525cccd; "), "{said}");
-        assert!(said.ends_with("`overbook lab run scenarios/*/sample.toml`"), "{said}");
-        assert_eq!(patched("7.3.4-overbook"), " --kernel patched-7.3");
-        assert_eq!(patched("6.18.15+deb13-cloud-amd64"), "");
+        assert!(said.ends_with("`overbook lab run scenarios/*/sample.toml --kernel 6.18`"), "{said}");
+        assert_eq!(kernel("7.3.4-overbook"), " --kernel patched-7.3");
+        assert_eq!(kernel("6.18.15+deb13-cloud-amd64"), " --kernel 6.18");
         let mut other = report.clone();
         other.scenario.name = "sample+rivals+linux.guests=3".into();
         let said = source(&[&report, &other]);
-        let options = "--variants-of scenarios/*/rivals.toml --set linux.guests=3`";
+        let options = "--variants-of scenarios/*/rivals.toml --set linux.guests=3 --kernel 6.18`";
         assert!(said.ends_with(&format!("; `overbook lab run scenarios/*/sample.toml {options}")), "{said}");
         // Those of the scenario whose variants it took are not its own.
         let own = report.scenario.text.clone();
         report.scenario.text =
             format!("{own}\n{VARIANTS_OF}x.toml:\n\nseed = 9\n[measure]\nrepetitions = 2\n");
-        assert!(source(&[&report]).ends_with("sample.toml`"), "{}", source(&[&report]));
+        assert!(source(&[&report]).ends_with("sample.toml --kernel 6.18`"), "{}", source(&[&report]));
         // What the file does not say is said.
         report.scenario.seed = 7;
         report.runs.retain(|run| run.repetition < 2);
         assert!(
-            source(&[&report]).ends_with("sample.toml --seed 7 --repetitions 2`"),
+            source(&[&report]).ends_with("sample.toml --seed 7 --repetitions 2 --kernel 6.18`"),
             "{}",
             source(&[&report])
         );
