@@ -23,12 +23,16 @@ pub(crate) struct Hosting<'s, 'a> {
     chores: Chores,
     /// As last printed.
     printed: HostStats,
+    /// The modules of kvm have changed. They can be as they were at the next look, and the programs do not fit all the same.
+    outdated: bool,
 }
 
 /// What outlives one load.
 pub(crate) struct Left {
     pub settings: Settings,
     pub stats: HostStats,
+    /// It ended because the modules of kvm have changed.
+    pub outdated: bool,
 }
 
 /// What a client asks.
@@ -52,7 +56,7 @@ impl<'s, 'a> Hosting<'s, 'a> {
         scheduler.attach(&settings.tunables(), costs)?;
         log::info!("{}", settings.in_force());
         let chores = Chores::new(scheduler, stretch);
-        Ok(Hosting { scheduler, settings, chores, printed: HostStats::default() })
+        Ok(Hosting { scheduler, settings, chores, printed: HostStats::default(), outdated: false })
     }
 
     /// Gives all tasks back; why it ended, and what is left of it.
@@ -62,7 +66,7 @@ impl<'s, 'a> Hosting<'s, 'a> {
     pub(crate) fn end(mut self) -> Result<(UserExitInfo, Left)> {
         let stats = self.stats()?;
         let exit = self.scheduler.leave();
-        Ok((exit, Left { settings: self.settings, stats }))
+        Ok((exit, Left { settings: self.settings, stats, outdated: self.outdated }))
     }
 }
 
@@ -120,10 +124,11 @@ impl Session for Hosting<'_, '_> {
 
     fn work(&mut self) -> Result<()> {
         self.chores.look(self.scheduler, &self.settings);
+        self.outdated |= self.scheduler.outdated();
         Ok(())
     }
 
     fn ended(&self) -> bool {
-        self.scheduler.ended() || self.scheduler.outdated()
+        self.outdated || self.scheduler.ended()
     }
 }

@@ -77,12 +77,7 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
         settings = left.settings;
         let hotplug = exit.should_restart();
         let end = if hotplug { Ok(()) } else { ending::report(&exit) };
-        let flapping = match () {
-            () if asked || end.is_err() => None,
-            () if hotplug => Some("CPUs"),
-            () => scheduler.outdated().then_some("modules of kvm"),
-        };
-        if let Some(flapping) = flapping {
+        if let Some(flapping) = changed(asked || end.is_err(), hotplug, left.outdated) {
             backoff.wait(flapping, &stop);
             // It may have been asked to end while it waited.
             if !stop() && anew::is_due() {
@@ -96,6 +91,15 @@ pub fn run(options: &Options, stop: &Arc<AtomicBool>) -> Result<()> {
             writeln!(Stdout, "{}", serde_json::to_string(&left.stats)?)?;
         }
         return end;
+    }
+}
+
+/// What has changed, so that another load is due; nothing if it ended for good.
+fn changed(for_good: bool, hotplug: bool, outdated: bool) -> Option<&'static str> {
+    match () {
+        () if for_good => None,
+        () if hotplug => Some("CPUs"),
+        () => outdated.then_some("modules of kvm"),
     }
 }
 
@@ -161,4 +165,16 @@ fn tell(assignment: &Assignment) -> Result<()> {
     }
     writeln!(Stdout, "{who} [{pid}] is {class} until it ends")?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_changed_is_a_reason_to_load_again() {
+        assert_eq!(changed(false, true, false), Some("CPUs"));
+        assert_eq!(changed(false, false, true), Some("modules of kvm"));
+        assert_eq!((changed(true, true, true), changed(false, false, false)), (None, None));
+    }
 }
