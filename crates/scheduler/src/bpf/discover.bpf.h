@@ -159,6 +159,7 @@ __noinline int discover(u32 pid)
 		goto done;
 	}
 	vcpuc->stats.pid = pid;
+	vcpuc->stats.process = p->tgid;
 	vmc->pids[bounded(id, OVB_MAX_VCPUS)] = pid;
 	vmc->places[bounded(id, OVB_MAX_VCPUS)] = taskc->vcpu_place;
 	taskc->moves = vmc->moves;

@@ -109,6 +109,8 @@ struct ovb_vcpu_stats {
 	unsigned int vm;
 	unsigned int id;
 	unsigned int alive;
+	/* Its VM's process: another VM may have that VM's place by now. */
+	unsigned int process;
 };
 
 #endif

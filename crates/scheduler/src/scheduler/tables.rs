@@ -16,6 +16,23 @@ use std::collections::BTreeMap;
 /// Why the object's state cannot be had.
 pub(super) const NO_STATE: &str = "the scheduler's object has no state";
 
+/// Adds to VMs, by process, their vCPUs, those that have ended too; `pids`: processes by the VM's place plus one.
+/// An entry that outlived its VM is no vCPU of the VM that has that VM's place now.
+fn add_vcpus(
+    vms: &mut BTreeMap<u32, VmStats>,
+    pids: &BTreeMap<u32, u32>,
+    mut vcpus: Vec<intf::ovb_vcpu_stats>,
+) {
+    // Of two with one id, the one that lives is shown.
+    vcpus.sort_by_key(|vcpu| vcpu.alive);
+    for vcpu in vcpus {
+        let pid = pids.get(&vcpu.vm).filter(|pid| **pid == vcpu.process);
+        if let Some(vm) = pid.and_then(|pid| vms.get_mut(pid)) {
+            vm.add_vcpu(vcpu.id, VcpuStats::from_raw(&vcpu));
+        }
+    }
+}
+
 impl Scheduler<'_> {
     /// What it has counted.
     ///
@@ -170,11 +187,7 @@ impl Scheduler<'_> {
             all.insert(vm.pid, VmStats { class, alive, ..VmStats::from_rows(vm.pid, &rows) });
             pids.insert(place + 1, vm.pid);
         }
-        for raw in vcpus {
-            if let Some(vm) = pids.get(&raw.vm).and_then(|pid| all.get_mut(pid)) {
-                vm.add_vcpu(raw.id, VcpuStats::from_raw(&raw));
-            }
-        }
+        add_vcpus(&mut all, &pids, vcpus);
         Ok(all)
     }
 
@@ -210,4 +223,30 @@ fn entries<T: Copy>(map: &impl MapCore, used: u32) -> Result<Vec<(u32, T)>> {
 
 fn words_of(row: &[u8]) -> Vec<u64> {
     row.chunks_exact(8).map(|word| word.try_into().map_or(0, u64::from_ne_bytes)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_vm_has_no_vcpus_of_the_one_whose_place_it_has() {
+        let vcpu = |process, pid, id, alive, run_ns| intf::ovb_vcpu_stats {
+            vm: 1,
+            process,
+            pid,
+            id,
+            alive,
+            run_ns,
+            longest_ns: run_ns,
+            ..read(&[0; size_of::<intf::ovb_vcpu_stats>()])
+        };
+        let mut vms = BTreeMap::from([(200, VmStats::default())]);
+        // A stranger's, that of a thread that has ended, and the one that runs this vCPU now, in any order.
+        let all = vec![vcpu(200, 203, 0, 1, 5), vcpu(100, 101, 0, 0, 900), vcpu(200, 202, 0, 0, 70)];
+        add_vcpus(&mut vms, &BTreeMap::from([(1, 200)]), all);
+        let vm = &vms[&200];
+        assert_eq!((vm.vcpus.len(), vm.run_ns, vm.longest_ns), (1, 75, 70));
+        assert_eq!(vm.vcpus[&0].pid, 203);
+    }
 }
