@@ -59,14 +59,14 @@ pub fn could_have(before: &HostUse, now: &HostUse, elapsed_ns: u64, pid: u32) ->
     let (own, _) = (now.vms.get(&pid)?, before.vms.get(&pid)?);
     let elapsed = elapsed_ns.max(1) as f64;
     let since = |new: u64, old: u64| new.saturating_sub(old) as f64 / elapsed;
-    let busy =
-        |cpu: &usize| since(*now.busy_ns.get(cpu).unwrap_or(&0), *before.busy_ns.get(cpu).unwrap_or(&0));
-    let mut others_use: f64 = own.cpus.iter().map(busy).sum();
+    // A CPU that has come has been busy since the boot, and not only since then.
+    let busy = |cpu: usize| Some(since(*now.busy_ns.get(&cpu)?, *before.busy_ns.get(&cpu)?));
+    let mut others_use: f64 = own.cpus.iter().filter_map(busy).sum();
     let cpus = own.cpus.len() as f64;
     let idle = (cpus - others_use).max(0.0);
     let (mut claims, mut heaviest) = (Vec::new(), own.weight);
     for (other, vm) in &now.vms {
-        let shared = vm.cpus.iter().filter(|cpu| own.cpus.contains(cpu)).count() as f64;
+        let shared = vm.cpus.shared(&own.cpus) as f64;
         let Some(then) = before.vms.get(other).filter(|_| shared > 0.0) else { continue };
         let part = shared / vm.cpus.len() as f64;
         let ran = since(vm.run_ns, then.run_ns);
@@ -186,8 +186,18 @@ fn busy_ns() -> Result<BTreeMap<usize, u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overbook_cli::affinity::CpuMask;
 
     const SECOND: u64 = 1_000_000_000;
+
+    #[test]
+    fn a_cpu_that_has_come_was_not_busy_all_that_time() {
+        let (mut before, mut now) = host(&[(4, 0..4, 1.5, 0.0), (4, 0..4, 1.5, 1.0)], &[0.0; 4]);
+        before.busy_ns.remove(&3);
+        *now.busy_ns.get_mut(&3).unwrap() += 100_000 * SECOND;
+        let as_if_idle = host(&[(4, 0..4, 1.5, 0.0), (4, 0..4, 1.5, 1.0)], &[0.0; 4]);
+        assert_eq!(told(&(before, now), 0), told(&as_if_idle, 0));
+    }
 
     /// VMs of equal weight with so many vCPUs on these CPUs, that have run and waited for so much in a second; and what
     /// else each CPU did.
@@ -197,9 +207,9 @@ mod tests {
             ..Default::default()
         };
         for (nth, (vcpus, cpus, ran, waited)) in vms.iter().enumerate() {
-            let cpus: Vec<usize> = cpus.clone().collect();
-            for cpu in &cpus {
-                *now.busy_ns.entry(*cpu).or_default() += (ran * 1e9) as u64 / cpus.len() as u64;
+            let cpus: CpuMask = cpus.clone().collect();
+            for cpu in cpus.iter() {
+                *now.busy_ns.entry(cpu).or_default() += (ran * 1e9) as u64 / cpus.len() as u64;
             }
             let of = |time: &f64| (time * 1e9) as u64;
             let vm = VmUse {
@@ -212,7 +222,8 @@ mod tests {
             };
             now.vms.insert(nth as u32, vm);
         }
-        let mut before = HostUse { busy_ns: BTreeMap::new(), vms: now.vms.clone() };
+        let idle = now.busy_ns.keys().map(|cpu| (*cpu, 0)).collect();
+        let mut before = HostUse { busy_ns: idle, vms: now.vms.clone() };
         for vm in before.vms.values_mut() {
             (vm.run_ns, vm.queued_ns) = (0, 0);
         }

@@ -2,7 +2,7 @@
 //! What VMs use, and may use.
 
 use crate::intf;
-use overbook_cli::affinity;
+use overbook_cli::affinity::CpuMask;
 use overbook_policy::OVB_WEIGHT_NICE_0;
 
 /// What is known of a VM at one moment.
@@ -15,7 +15,7 @@ pub struct VmUse {
     /// Its vCPUs that live.
     pub vcpus: u32,
     /// CPUs that any of them may run on.
-    pub cpus: Vec<usize>,
+    pub cpus: CpuMask,
     /// ns that they have run, and waited in queues.
     pub run_ns: u64,
     /// See `run_ns`.
@@ -29,9 +29,7 @@ impl VmUse {
         self.run_ns += vcpu.run_ns;
         self.queued_ns += vcpu.queued_ns;
         // One that has gone may run nowhere.
-        self.cpus.extend(affinity::of(vcpu.pid as i32).unwrap_or_default());
-        self.cpus.sort_unstable();
-        self.cpus.dedup();
+        self.cpus.add(&CpuMask::of(vcpu.pid as i32).unwrap_or_default());
     }
 }
 
