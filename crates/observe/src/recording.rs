@@ -246,14 +246,14 @@ pub fn read_lines(file: &Path) -> Result<Vec<Snapshot>> {
     let mut reader = BufReader::new(File::open(file).with_context(unreadable)?);
     let mut snapshots: Vec<Snapshot> = Vec::new();
     loop {
-        // A device may have no line at all, and no end.
-        let mut line = String::new();
-        if reader.by_ref().take(LONGEST_LINE).read_line(&mut line).with_context(unreadable)? == 0 {
+        // A device may have no line at all, and no end; and a line may end within a character.
+        let mut line = Vec::new();
+        if reader.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line).with_context(unreadable)? == 0 {
             break;
         }
-        match serde_json::from_str(&line) {
+        match serde_json::from_slice(&line) {
             Ok(snapshot) => snapshots.push(snapshot),
-            Err(_) if !line.ends_with('\n') && !snapshots.is_empty() => break,
+            Err(_) if !line.ends_with(b"\n") && !snapshots.is_empty() => break,
             Err(why) => {
                 let place = format!("{}:{}", file.display(), snapshots.len() + 1);
                 return Err(why).with_context(|| format!("{place}: not a recorded snapshot"));
@@ -280,6 +280,21 @@ mod tests {
         let dir = TempDir::new().unwrap();
         let path = dir.path().join("recording");
         (dir, path)
+    }
+
+    #[test]
+    fn a_recording_is_read_wherever_it_was_cut() {
+        let (_dir, path) = place();
+        let mut snapshot = at(1.0);
+        let vm = crate::snapshot::VmCounters { name: "café·".into(), ..Default::default() };
+        snapshot.vms.insert(7, vm);
+        let line = serde_json::to_vec(&snapshot).unwrap();
+        let all = [&line[..], b"\n", &line[..], b"\n"].concat();
+        for end in line.len() + 1..=all.len() {
+            fs::write(&path, &all[..end]).unwrap();
+            let whole = if end + 1 < all.len() { 1 } else { 2 };
+            assert_eq!(read_lines(&path).unwrap().len(), whole, "cut at {end}");
+        }
     }
 
     #[test]

@@ -111,6 +111,23 @@ impl Snapshot {
         self.at_ns > before.at_ns
     }
 
+    /// Takes out of its words what acts on a terminal: a recording may be from anybody.
+    fn clean(&mut self) {
+        let clean = |text: &mut String| *text = names::shown(text);
+        clean(&mut self.scheduler);
+        if let Sight::Blind(why) = &mut self.sight {
+            clean(why);
+        }
+        for vm in self.vms.values_mut() {
+            [&mut vm.name, &mut vm.who.name, &mut vm.who.namespace, &mut vm.who.id]
+                .into_iter()
+                .for_each(clean);
+        }
+        if let Some(stats) = &mut self.overbook {
+            stats.clean(clean);
+        }
+    }
+
     /// What /proc and /sys tell, without a probe; spins and yields are not known.
     pub fn from_outside() -> Snapshot {
         let mut snapshot = Snapshot::with_all_vms();
@@ -262,6 +279,7 @@ fn short_name(name: String) -> String {
 /// The file cannot be read, or a line is none; the message names it.
 pub fn read_recording(file: &Path) -> Result<Vec<Snapshot>> {
     let mut snapshots = read_lines(file)?;
+    snapshots.iter_mut().for_each(Snapshot::clean);
     // A recording that does not say whether there were probes tells it where they counted something.
     let seeing = snapshots.iter().any(Snapshot::is_seeing);
     for vm in snapshots.iter_mut().flat_map(|snapshot| snapshot.vms.values_mut()) {
@@ -287,6 +305,7 @@ pub fn beginnings(snapshots: &[Snapshot]) -> Vec<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use overbook_scheduler::stats::{ClassStats, TierStats, VmStats};
 
     /// Also if the first had one snapshot, as its writer was killed at once.
     #[test]
@@ -344,6 +363,25 @@ mod tests {
         assert_eq!((unseen.vms[&7].vcpus[&0].spins, unseen.vms[&7].yields_tried), (None, None));
         // One of several is enough.
         assert!(recorded(&format!("{}\n{}\n", untold(0), untold(1))).iter().all(|s| s.blind().is_none()));
+    }
+
+    #[test]
+    fn what_acts_on_a_terminal_is_taken_out() {
+        let mut snapshot = recorded(&untold(3)).remove(0);
+        let bad = "\u{1b}]0;x\u{7}\nall is well";
+        let (vm, mut stats) = (snapshot.vms.get_mut(&7).unwrap(), HostStats::default());
+        (vm.name, vm.who.id) = (bad.into(), bad.into());
+        (stats.settings, stats.visible) = (bad.into(), bad.into());
+        let mut ours = VmStats { name: bad.into(), class: bad.into(), ..VmStats::default() };
+        ours.tiers.insert(bad.into(), TierStats::default());
+        stats.vms.insert(7, ours);
+        stats.classes.insert(bad.into(), ClassStats::default());
+        (snapshot.scheduler, snapshot.overbook) = (bad.into(), Some(stats));
+        snapshot.sight = Sight::Blind(bad.into());
+        let read = &recorded(&serde_json::to_string(&snapshot).unwrap())[0];
+        let text = serde_json::to_string(read).unwrap();
+        // JSON writes control characters as escapes.
+        assert!(text.contains("all is well") && !text.contains("\\u00") && !text.contains("\\n"), "{text}");
     }
 
     #[test]

@@ -202,6 +202,26 @@ pub struct HostStats {
     pub programs: BTreeMap<String, ProgramStats>,
 }
 
+impl HostStats {
+    /// Changes all words in it: of one that was read from a file, which may be from anybody.
+    pub fn clean(&mut self, clean: impl Fn(&mut String)) {
+        fn keys<T>(map: &mut BTreeMap<String, T>, clean: impl Fn(&mut String)) {
+            let all = std::mem::take(map).into_iter();
+            map.extend(all.map(|(mut key, value)| {
+                clean(&mut key);
+                (key, value)
+            }));
+        }
+        [&mut self.settings, &mut self.visible].into_iter().for_each(&clean);
+        keys(&mut self.classes, &clean);
+        keys(&mut self.programs, &clean);
+        for vm in self.vms.values_mut() {
+            [&mut vm.name, &mut vm.class].into_iter().for_each(&clean);
+            keys(&mut vm.tiers, &clean);
+        }
+    }
+}
+
 impl Served for HostStats {
     const COMMAND: &'static str = "overbook host";
     const SET: &'static str = "set";

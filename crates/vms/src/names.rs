@@ -152,8 +152,9 @@ fn acts(c: char) -> bool {
         || matches!(c, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Whoever starts a VM chooses its name, and root's terminal and journal show it: what would act there does not.
-fn shown(text: &str) -> String {
+/// A name, or another word of somebody else's, without what acts on a terminal. Whoever starts a VM chooses its name, and
+/// root's terminal and journal show it; and a recording may be from anybody.
+pub fn shown(text: &str) -> String {
     text.chars().take(LONGEST).map(|c| if acts(c) { '·' } else { c }).collect()
 }
 
