@@ -7,6 +7,9 @@ use super::{FEWEST, Far};
 use crate::snapshot::Snapshot;
 use overbook_report::format::fixed;
 
+/// Longer than a VM has no vCPUs at its begin or end.
+const A_WHILE_NS: u64 = 60_000_000_000;
+
 /// What is said of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Labels {
@@ -23,7 +26,7 @@ impl Labels {
     pub fn of(snapshots: &[Snapshot], ready_percent: f64) -> Labels {
         let Some(last) = snapshots.last() else { return Labels::default() };
         // Of VMs whose vCPUs have no names nobody knows how much they wait.
-        if last.vms.values().any(|vm| vm.vcpus.is_empty()) {
+        if last.vms.keys().any(|pid| is_nameless(snapshots, *pid)) {
             return Labels::default();
         }
         let vcpus = |snapshot: &Snapshot| snapshot.vms.values().map(|vm| vm.vcpus.len()).sum::<usize>();
@@ -55,6 +58,15 @@ impl Labels {
     }
 }
 
+/// Whether a VM has had no vCPUs for a while: one that begins has none until its memory is there, and one that ends none
+/// while its memory is given back.
+fn is_nameless(snapshots: &[Snapshot], pid: i32) -> bool {
+    let last = snapshots.last().map_or(0, |snapshot| snapshot.at_ns);
+    let lately = |snapshot: &&Snapshot| (last.saturating_sub(A_WHILE_NS)..=last).contains(&snapshot.at_ns);
+    let mut lately = snapshots.iter().rev().take_while(lately);
+    lately.all(|snapshot| snapshot.vms.get(&pid).is_some_and(|vm| vm.vcpus.is_empty()))
+}
+
 /// vCPUs that a node takes beside the `vcpus` that it has: up to `ratio` per CPU (nothing: beyond what can be told), and at
 /// most as many again as were `recorded`, as beyond that a recording is a mere model's word.
 fn room(ratio: Option<f64>, cpus: f64, vcpus: f64, recorded: f64) -> u64 {
@@ -66,6 +78,7 @@ fn room(ratio: Option<f64>, cpus: f64, vcpus: f64, recorded: f64) -> u64 {
 mod tests {
     use super::*;
     use crate::far::tests::recorded;
+    use crate::snapshot::VmCounters;
     use proptest::prelude::*;
 
     #[test]
@@ -77,6 +90,10 @@ mod tests {
         assert_eq!(empty, Labels { full: Some(false), ..Labels::default() });
         let nameless = Labels::of(&recorded(4, 30, 0.0, &[("a", 0, 0.0, 0.0, 0.0)]), 5.0);
         assert_eq!(nameless, Labels::default(), "a VM whose vCPUs nobody sees is no empty node");
+        let mut begins = recorded(4, 30, 0.0, &[("b", 4, 0.3, 0.001, 0.0)]);
+        let named = Labels::of(&begins, 5.0);
+        begins.last_mut().unwrap().vms.insert(99, VmCounters::default());
+        assert_eq!(Labels::of(&begins, 5.0), named, "one that begins has no vCPUs yet");
         let calm = Labels::of(&recorded(4, 30, 0.0, &[("a", 4, 0.3, 0.001, 0.0)]), 5.0);
         assert!(calm.ratio > Some(1.0) && calm.room > Some(0) && calm.full == Some(false), "{calm:?}");
         let crowded = Labels::of(&recorded(4, 30, 0.0, &[("a", 8, 0.5, 0.4, 0.0)]), 5.0);
