@@ -13,14 +13,13 @@ use crate::settings::{AUTO, Settings};
 use crate::stats::GuestStats;
 use crate::steal::{Period, Source};
 use crate::told::Port;
-use crate::trace;
+use crate::trace::Trace;
 use anyhow::Result;
 use overbook_cli::affinity;
 use overbook_cli::changes::{Change, Changeable};
 use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::steal::ratio;
 use overbook_scheduler::{anew, topology};
-use std::fs::File;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -30,7 +29,7 @@ pub(crate) struct Guest {
     monitor: Monitor,
     source: Source,
     port: Port,
-    record: Option<File>,
+    trace: Trace,
     pub(crate) stats: GuestStats,
     published: Published,
     interrupts: Interrupts,
@@ -49,11 +48,10 @@ impl Guest {
     /// It cannot be read, or not be watched.
     pub(crate) fn new(options: &Options) -> Result<Guest> {
         let machine = Machine::read()?;
-        let record = options
-            .record
-            .as_deref()
-            .map(|file| trace::begin(file, &machine, anew::has_begun()))
-            .transpose()?;
+        let trace = match &options.record {
+            Some(file) => Trace::begin(file, &machine, anew::has_begun())?,
+            None => Trace::default(),
+        };
         let mut monitor = Monitor::new(options.settings.rules(), machine);
         monitor.choose(&options.settings.preferred)?;
         Ok(Guest {
@@ -62,7 +60,7 @@ impl Guest {
             monitor,
             source: Source::new(options.steal_from.clone()),
             port: Port::new(options.stretch),
-            record,
+            trace,
             stats: GuestStats::default(),
             published: Published::new(Path::new(publish::FILE)),
             looked: None,
@@ -78,7 +76,7 @@ impl Guest {
         let given_up: Cpus = machine.online().difference(&before).copied().collect();
         if let Some(period) = self.source.sample(&machine.counted(), &given_up)? {
             let record = period.record;
-            self.note(&period)?;
+            self.note(&period);
             let told = self.port.latest().filter(|_| self.settings.entitlement.is_on());
             self.stats.told = told.map_or(0, |told| (told.cpus * 100.0) as u64);
             let changed = match told {
@@ -125,17 +123,14 @@ impl Guest {
         Choice { isolated: machine.isolated.clone(), preferred, all, patience: self.settings.stand_by }
     }
 
-    fn note(&mut self, period: &Period) -> Result<()> {
+    fn note(&mut self, period: &Period) {
         let record = &period.record;
         let cpus = self.monitor.machine().counted().len() as u64;
         self.stats.samples += 1;
         self.stats.steal = ratio(record.steal_ns, record.elapsed_ns * cpus).into();
         self.stats.used = u64::from(ratio(record.run_ns, record.elapsed_ns)) / 100;
         self.stats.used_outside = u64::from(ratio(period.outside_ns, record.elapsed_ns)) / 100;
-        match &mut self.record {
-            Some(file) => trace::append(file, record),
-            None => Ok(()),
-        }
+        self.trace.period(record);
     }
 
     /// Counts the tasks on CPUs that were given up that nobody can move, now and then.
@@ -251,9 +246,7 @@ impl Guest {
     /// CPUs have come or gone.
     pub(crate) fn machine_changed(&mut self) -> Result<()> {
         let machine = Machine::read()?;
-        if let Some(file) = &mut self.record {
-            trace::machine(file, &machine)?;
-        }
+        self.trace.machine(&machine);
         if !self.monitor.machine_changed(machine) {
             let left = self.monitor.preferred();
             let chosen = self.monitor.is_manual();

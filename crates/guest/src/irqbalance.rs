@@ -8,6 +8,7 @@
 
 use anyhow::{Context, Result, bail};
 use nix::errno::Errno;
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::socket::{
     AddressFamily, ControlMessage, MsgFlags, SockFlag, SockType, UnixAddr, UnixCredentials, connect,
     getsockopt, recv, sendmsg, setsockopt, socket, sockopt,
@@ -57,8 +58,11 @@ impl Irqbalance {
             .map(|file| file.path().display().to_string())
             .filter(|path| path.ends_with(".sock"))
             .collect();
-        sockets.extend(abstract_sockets());
-        sockets.into_iter().find_map(|socket| Irqbalance::at(&socket).ok())
+        sockets.extend(abstract_sockets(&fs::read("/proc/net/unix").unwrap_or_default()));
+        // Anybody may make as many as he likes.
+        let began = Instant::now();
+        let mut in_time = sockets.into_iter().take_while(|_| began.elapsed() < PATIENCE);
+        in_time.find_map(|socket| Irqbalance::at(&socket).ok())
     }
 
     /// Whether nobody listens at its socket any more, which it leaves behind when it is killed. One that is slow does listen.
@@ -114,9 +118,9 @@ pub(crate) fn is_unattended(why: &anyhow::Error) -> bool {
     matches!(why.downcast_ref(), Some(Errno::ECONNREFUSED | Errno::ENOENT))
 }
 
-/// Abstract sockets that are named as irqbalance's are.
-fn abstract_sockets() -> Vec<String> {
-    let unix = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+/// Abstract sockets that are named as irqbalance's are, of the kernel's list, in which names are any bytes.
+fn abstract_sockets(list: &[u8]) -> Vec<String> {
+    let unix = String::from_utf8_lossy(list);
     let names = unix.lines().filter_map(|line| line.split_whitespace().last());
     names.filter(|name| name.starts_with("@irqbalance")).map(str::to_string).collect()
 }
@@ -171,13 +175,15 @@ fn socket_to(name: &str, flags: SockFlag) -> Result<(OwnedFd, UnixAddr)> {
     Ok((socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC | flags, None)?, address))
 }
 
+/// Connects at once or not at all: whoever does not accept may be anybody, and could keep us waiting.
 fn open(name: &str) -> Result<OwnedFd> {
-    let (stream, address) = socket_to(name, SockFlag::empty())?;
+    let (stream, address) = socket_to(name, SockFlag::SOCK_NONBLOCK)?;
     // One that hangs must not hang us.
     let patience = TimeVal::new(PATIENCE.as_secs() as i64, 0);
     setsockopt(&stream, sockopt::ReceiveTimeout, &patience)?;
     setsockopt(&stream, sockopt::SendTimeout, &patience)?;
     connect(stream.as_raw_fd(), &address)?;
+    fcntl(&stream, FcntlArg::F_SETFL(OFlag::empty()))?;
     let listener = getsockopt(&stream, sockopt::PeerCredentials)?.uid();
     if !is_trusted(listener, geteuid().as_raw()) {
         bail!("who listens there is user {listener}, and not root");
@@ -203,6 +209,13 @@ pub(crate) mod tests {
         assert_eq!(parse_mask("0").unwrap(), Cpus::new());
         assert_eq!(parse_mask("00000001,00000006\n").unwrap(), Cpus::from([1, 2, 32]));
         assert!(parse_mask("xyz").is_err());
+    }
+
+    #[test]
+    fn sockets_are_found_beside_names_that_are_no_text() {
+        let list = b"Num RefCount Protocol Flags Type St Inode Path\n\
+            1: 2 0 10000 1 01 7 @\xff\xfe\n2: 2 0 10000 1 01 8 @irqbalance71.sock\n3: 2 0 10000 1 01 9 /run/x\n";
+        assert_eq!(abstract_sockets(list), ["@irqbalance71.sock"]);
     }
 
     #[test]

@@ -5,7 +5,7 @@
 use crate::machine::Machine;
 use crate::monitor::Monitor;
 use crate::steal::Record;
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Error, Result, ensure};
 use overbook_cli::cpulist::{self, Cpus};
 use overbook_policy::steal::{Core, Rules, ratio};
 use serde::{Deserialize, Serialize};
@@ -22,38 +22,47 @@ struct CoreLine {
     keep: bool,
 }
 
-/// Starts a trace, or goes on with it if the program has begun anew.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn begin(file: &Path, machine: &Machine, goes_on: bool) -> Result<File> {
-    let mut options = File::options();
-    let opened = options.write(true).create(true).append(goes_on).truncate(!goes_on).open(file);
-    let mut out = opened.with_context(|| format!("cannot write trace {}", file.display()))?;
-    self::machine(&mut out, machine)?;
-    Ok(out)
-}
+/// A trace that is being written; nothing, if none is wanted. A full disk ends it, and nothing else.
+#[derive(Default)]
+pub struct Trace(Option<File>);
 
-/// Adds the machine as it is from now on.
-///
-/// # Errors
-/// The disk is full.
-pub fn machine(out: &mut File, machine: &Machine) -> Result<()> {
-    let core = |(cpus, core): (&Cpus, &Core)| CoreLine {
-        cpus: cpulist::format(cpus),
-        node: core.node,
-        keep: core.keep != 0,
-    };
-    let cores: Vec<CoreLine> = machine.cpus.iter().zip(&machine.cores).map(core).collect();
-    writeln!(out, "{}", serde_json::to_string(&cores)?).context("cannot write to the trace")
-}
+impl Trace {
+    /// Starts a trace, or goes on with it if the program has begun anew.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub fn begin(file: &Path, machine: &Machine, goes_on: bool) -> Result<Trace> {
+        let mut options = File::options();
+        let opened = options.write(true).create(true).append(goes_on).truncate(!goes_on).open(file);
+        let mut trace =
+            Trace(Some(opened.with_context(|| format!("cannot write trace {}", file.display()))?));
+        trace.machine(machine);
+        Ok(trace)
+    }
 
-/// Adds a period.
-///
-/// # Errors
-/// The disk is full.
-pub fn append(out: &mut File, record: &Record) -> Result<()> {
-    writeln!(out, "{}", serde_json::to_string(record)?).context("cannot write to the trace")
+    /// Adds the machine as it is from now on.
+    pub fn machine(&mut self, machine: &Machine) {
+        let core = |(cpus, core): (&Cpus, &Core)| CoreLine {
+            cpus: cpulist::format(cpus),
+            node: core.node,
+            keep: core.keep != 0,
+        };
+        self.line(&machine.cpus.iter().zip(&machine.cores).map(core).collect::<Vec<_>>());
+    }
+
+    /// Adds a period.
+    pub fn period(&mut self, record: &Record) {
+        self.line(record);
+    }
+
+    fn line(&mut self, what: &impl Serialize) {
+        let Some(file) = &mut self.0 else { return };
+        let text = serde_json::to_string(what).map_err(Error::from);
+        if let Err(why) = text.and_then(|text| Ok(writeln!(file, "{text}")?)) {
+            log::warn!("the trace ends here: {why:#}");
+            self.0 = None;
+        }
+    }
 }
 
 /// Bytes of a trace of months.
@@ -122,14 +131,21 @@ mod tests {
     use overbook_policy::steal::PROPORTIONAL;
 
     #[test]
+    fn a_full_disk_ends_a_trace_and_nothing_else() {
+        let mut trace = Trace::begin(Path::new("/dev/full"), &Machine::default(), false).unwrap();
+        assert!(trace.0.is_none());
+        trace.period(&Record { elapsed_ns: 1_000_000, run_ns: 1_000_000, steal_ns: 0 });
+    }
+
+    #[test]
     fn a_trace_replays_as_it_was_decided() {
         let of = |cpus| Machine::new((0..cpus).map(|i| (0, Cpus::from([i]))), &Cpus::new(), &Cpus::new());
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("trace");
-        let mut trace = begin(&file, &of(4), false).unwrap();
+        let mut trace = Trace::begin(&file, &of(4), false).unwrap();
         for _ in 0..3 {
             let record = Record { elapsed_ns: 1_000_000, run_ns: 2_000_000, steal_ns: 2_000_000 };
-            append(&mut trace, &record).unwrap();
+            trace.period(&record);
         }
         let rules = Rules { governor: PROPORTIONAL, low: 200, high: 500, agree: 2, quiet: 5, floor: 1 };
         let mut out = Vec::new();
@@ -138,15 +154,14 @@ mod tests {
         let last = text.lines().last().unwrap();
         assert_eq!(last, "     3  50.00 %    2.00  0-1");
         // Two of the CPUs go offline.
-        super::machine(&mut trace, &of(2)).unwrap();
-        append(&mut trace, &Record { elapsed_ns: 1_000_000, run_ns: 1_000_000, steal_ns: 1_000_000 })
-            .unwrap();
+        trace.machine(&of(2));
+        trace.period(&Record { elapsed_ns: 1_000_000, run_ns: 1_000_000, steal_ns: 1_000_000 });
         let mut out = Vec::new();
         replay(&file, rules, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap().lines().last(), Some("     4  50.00 %    1.00  0-1"));
         // A CPU has come that makes the program begin anew.
-        let mut trace = begin(&file, &of(5), true).unwrap();
-        append(&mut trace, &Record { elapsed_ns: 1_000_000, run_ns: 1_000_000, steal_ns: 0 }).unwrap();
+        let mut trace = Trace::begin(&file, &of(5), true).unwrap();
+        trace.period(&Record { elapsed_ns: 1_000_000, run_ns: 1_000_000, steal_ns: 0 });
         let mut out = Vec::new();
         replay(&file, rules, &mut out).unwrap();
         assert_eq!(String::from_utf8(out).unwrap().lines().last(), Some("     5   0.00 %    1.00  0-4"));
