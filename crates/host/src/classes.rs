@@ -133,12 +133,20 @@ pub fn find(name: &str) -> Result<(u32, Identity)> {
 }
 
 fn one_of(name: &str, vms: Vec<(u32, Identity)>) -> Result<(u32, Identity)> {
-    let is_named = |who: &Identity| who.to_string() == name || who.name == name || who.id == name;
-    let mut found: Vec<_> = vms.iter().filter(|(_, who)| is_named(who)).collect();
-    if found.is_empty() {
-        let process = name.strip_prefix(PROCESS).unwrap_or(name);
-        found = vms.iter().filter(|(pid, _)| pid.to_string() == process).collect();
-    }
+    // Tenants choose names, and may choose another's ID or process: what says more surely which VM is meant comes first.
+    type Says = fn(&(u32, Identity), &str) -> bool;
+    let by_process: Says = |(pid, _), process| pid.to_string() == process;
+    let ways: &[Says] = match name.starts_with(PROCESS) {
+        true => &[by_process],
+        false => &[
+            |(_, who), name| who.id == name,
+            |(_, who), name| who.to_string() == name || who.name == name,
+            by_process,
+        ],
+    };
+    let wanted = name.strip_prefix(PROCESS).unwrap_or(name);
+    let mut found = ways.iter().map(|says| vms.iter().filter(|vm| says(vm, wanted)).collect::<Vec<_>>());
+    let found = found.find(|found| !found.is_empty()).unwrap_or_default();
     match found[..] {
         [only] => Ok(only.clone()),
         [] => bail!(
@@ -294,6 +302,11 @@ mod tests {
         // A VMID goes before a process, if nothing says which is meant.
         assert_eq!((found("71"), found("pid:71")), (Ok(104), Ok(71)));
         assert!(found("web").unwrap_err().contains("2 VMs are named \"web\""));
+        // Neither has a VM another's ID or process by its name.
+        let named_so =
+            vec![named(71, "", "u2", "u1"), named(72, "", "pid:71", "u2"), named(73, "", "71", "u3")];
+        let found_so = |name: &str| one_of(name, named_so.clone()).map(|(pid, _)| pid).unwrap();
+        assert_eq!((found_so("u2"), found_so("pid:71"), found_so("u1")), (72, 71, 71));
         assert!(found("mail").unwrap_err().contains("no VM that runs here"));
     }
 
