@@ -114,10 +114,11 @@ impl Document {
     }
 }
 
-/// A reason without its details, among which may be paths of groups, and so names of VMs.
+/// A reason without its details, among which may be paths of groups, and so names of VMs, and without what it quotes,
+/// which may be another's scheduler.
 fn brief(why: &str) -> String {
     let first = why.split(": ").next().unwrap_or_default();
-    let known = |word: &str| !word.contains('/') || word == "/dev/kvm";
+    let known = |word: &str| !word.contains(['/', '"']) || word == "/dev/kvm";
     first.split(' ').map(|word| if known(word) { word } else { own::REMOVED }).collect::<Vec<_>>().join(" ")
 }
 

@@ -114,6 +114,8 @@ fn reasons_are_told_without_paths() {
         "cpu.max limits these groups, and so on"
     );
     assert_eq!(brief("cannot read /proc/7/x"), "cannot read [removed]");
+    let other = r#"the scheduler "acme_prod" is loaded already: stop it first"#;
+    assert_eq!(brief(other), "the scheduler [removed] is loaded already");
 }
 
 /// Names of many forms, and addresses: nothing of them is in the text, wherever they were.
