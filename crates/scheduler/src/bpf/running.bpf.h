@@ -44,7 +44,8 @@ void BPF_STRUCT_OPS(overbook_running, struct task_struct *p)
 			    waited > ovb_class_promise(patience_ns, vm_class))
 				cpuc->broken[vm_class]++;
 		}
-		grant(taskc->tenant, cpu);
+		if (!taskc->sched_idle)
+			grant(taskc->tenant, cpu);
 	}
 	taskc->running_since = now;
 	taskc->resumed_at = now;

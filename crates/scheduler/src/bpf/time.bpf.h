@@ -140,7 +140,8 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, s32 cpu, u64 now)
 		spend(taskc->node, used);
 	if (!taskc->tenant) {
 		taskc->own.vtime += ovb_age(taskc->own.rate, used);
-	} else {
+	} else if (!taskc->sched_idle) {
+		/* What SCHED_IDLE has is what nobody else wants, and no part of its group's share. */
 		if (cpuc->debtor != taskc->tenant) {
 			settle(cpu);
 			cpuc->debtor = taskc->tenant;

@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 77] = [
+const FINDINGS: [Finding; 79] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -91,6 +91,8 @@ const FINDINGS: [Finding; 77] = [
     ("behind who may not run here", false, waits::beside_who_may_not_run_here),
     ("a CPU that is preferred again", false, waits::preferred_again),
     ("below a group with a quota", false, quotas::below_a_limited_group),
+    ("SCHED_IDLE tasks of a group", false, shares::idle_members),
+    ("behind others' sets of CPUs", true, shares::behind_others_sets),
 ];
 
 #[test]

@@ -246,3 +246,28 @@ pub(super) fn large_groups_in_a_small_pool() -> Option<String> {
     println!("a sleeper beside large groups has {beside:.3} CPUs in a pool, {alone:.3} otherwise");
     (beside > 1.15 * alone).then(|| format!("in a pool it has {beside:.3} CPUs, {alone:.3} otherwise"))
 }
+
+/// What SCHED_IDLE tasks of a group have run, on CPUs that nobody else wanted, is not held against its other tasks.
+pub(super) fn idle_members() -> Option<String> {
+    let mut world = World::new(host(1, 1)).unwrap();
+    let (own, rival) = (world.group(0, 100), world.group(0, 100));
+    world.task(TaskSpec { policy: 5, group: Some(own), ..TaskSpec::new("idle", Kind::Hog) });
+    for (name, group) in [("plain", own), ("rival", rival)] {
+        let hog = TaskSpec { group: Some(group), ..TaskSpec::new(name, Kind::Hog) };
+        world.at(20 * SECOND, Change::Begin(Box::new(hog)));
+    }
+    off(&measured(&mut world, 20 * SECOND, 24 * SECOND), "plain")
+}
+
+/// Weights count also where tasks that may run elsewhere stand first in the queue.
+pub(super) fn behind_others_sets() -> Option<String> {
+    let mut world = guest(4, 1);
+    hogs(&mut world, 16, "elsewhere", Some(vec![2, 3]), None);
+    for (name, weight) in [("heavy", 1000), ("light0", 100), ("light1", 100)] {
+        let spec = TaskSpec::new(name, Kind::Hog);
+        world.task(TaskSpec { weight, cpus: Some(vec![0, 1]), ..spec });
+    }
+    let (had, due) = (of(&measured(&mut world, 2 * SECOND, 6 * SECOND), "heavy").0, 1.0);
+    (had < 0.9 * due)
+        .then(|| format!("who weighs ten times as much has {had:.2} CPUs where {due:.2} are due"))
+}
