@@ -10,14 +10,15 @@
 #include "quota.bpf.h"
 #include "yield.bpf.h"
 
-/* Whether somebody who is parked may run again. Where there are more than are looked at at once,
- * those behind have not been looked at. */
+/* Whether somebody who is parked may run again. Where there are more than are looked at at once, it
+ * takes several looks to see all. */
 static bool is_to_unpark(u64 now)
 {
 	s32 parked = scx_bpf_dsq_nr_queued(PARKED);
 
-	return parked > UNPARK || (parked > 0 && ((s64)(now - lifted_at) < 10 * REFILL_NS ||
-						  (s64)(now - unparked_at) >= UNPARK_EVERY));
+	return parked > 0 &&
+	       ((s64)(now - lifted_at) < (10 + parked / UNPARK) * (s64)REFILL_NS ||
+		(s64)(now - unparked_at) >= UNPARK_EVERY);
 }
 
 /* So long the timer goes on once nobody has a cpu.max, ns. */
