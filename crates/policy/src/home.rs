@@ -64,8 +64,12 @@ impl Homes {
             let allowed = vm.limit.map_or(u32::MAX, |cpus| (cpus * f64::from(ONE)) as u32);
             let most = (vm.vcpus * ONE).min(allowed);
             match self.known.get(&vm.place).filter(|(pid, ..)| *pid == vm.pid) {
+                // It has begun anew in its process, or has lost a vCPU.
+                Some((_, before, home)) if vm.wanted_ns < *before => {
+                    Housed { llcs, vcpus: vm.vcpus, wants: most, home: *home }
+                }
                 Some((_, before, home)) => {
-                    let ns = vm.wanted_ns.saturating_sub(*before).min(u64::from(vm.vcpus) * elapsed);
+                    let ns = (vm.wanted_ns - before).min(u64::from(vm.vcpus) * elapsed);
                     let wants = u128::from(ns) * u128::from(ONE) / u128::from(elapsed);
                     Housed { llcs, vcpus: vm.vcpus, wants: (wants as u32).min(allowed), home: *home }
                 }
@@ -77,8 +81,9 @@ impl Homes {
         let mut changed = Vec::new();
         let mut known = BTreeMap::new();
         for (vm, Housed { home, .. }) in vms.iter().zip(homes) {
-            let before = self.known.get(&vm.place).filter(|(pid, ..)| *pid == vm.pid);
-            if before.is_none_or(|(_, _, before)| *before != home) {
+            let last = self.known.get(&vm.place);
+            let goes_on = last.filter(|(pid, wanted, _)| *pid == vm.pid && *wanted <= vm.wanted_ns);
+            if goes_on.is_none_or(|(_, _, before)| *before != home) {
                 changed.push((vm.place, home));
             }
             known.insert(vm.place, (vm.pid, vm.wanted_ns, home));

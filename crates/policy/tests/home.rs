@@ -70,6 +70,8 @@ fn a_look_counts_what_was_wanted_since_the_last() {
     // Another VM in the place of one: it is new, and its home is told.
     let other = Resident { pid: 7, ..vm(2, 0) };
     assert_eq!(homes.look(3 * second, &[vm(0, 19), vm(1, 13), other]), [(2, 1)]);
+    // The first begins anew in its process: it stays, and is told again.
+    assert_eq!(homes.look(4 * second, &[vm(0, 1), vm(1, 13), Resident { wanted_ns: 1, ..other }]), [(0, 2)]);
 }
 
 #[test]
