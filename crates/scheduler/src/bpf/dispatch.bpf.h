@@ -90,6 +90,7 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 	if (!first)
 		return 0;
 	cpuc->peeked_key = first->scx.dsq_vtime;
+	cpuc->peeked_bound = first->nr_cpus_allowed < nr_cpus;
 	taskc = task_ctx(first);
 	node = taskc ? node_at(taskc->tenant) : NULL;
 	if (!node)
@@ -110,6 +111,32 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 	return moved;
 }
 
+/* So many tasks of a queue that sets of CPUs share are looked at for one that may run here. */
+#define SHARED_SCAN 32
+
+/* Where sets of CPUs share an LLC's queue its first may not run here: who may is compared. */
+__noinline int look_behind(u64 dsq)
+{
+	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct task_struct *p;
+	u32 i = 0;
+
+	if (!cpuc)
+		return 0;
+	bpf_for_each (scx_dsq, p, dsq, 0) {
+		bool may = may_run_on(p, bpf_get_smp_processor_id());
+
+		if (may && i) {
+			cpuc->peeked = ORDINARY;
+			cpuc->peeked_key = p->scx.dsq_vtime;
+			cpuc->peeked_vm = 0;
+		}
+		if (may || ++i >= SHARED_SCAN)
+			break;
+	}
+	return 0;
+}
+
 /* Looks who is the first of a queue, once it stands right; false if there is nobody. */
 static bool peek_at(u64 dsq, const struct cpu_ctx *cpuc)
 {
@@ -121,6 +148,8 @@ static bool peek_at(u64 dsq, const struct cpu_ctx *cpuc)
 		if (!look_at_first(dsq, i + 1 < REKEYED))
 			break;
 	}
+	if (cpuc->peeked && cpuc->peeked_bound && dsq < OVB_MAX_LLCS)
+		look_behind(dsq);
 	return cpuc->peeked;
 }
 

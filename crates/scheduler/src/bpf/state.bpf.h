@@ -233,6 +233,8 @@ struct cpu_ctx {
 	 * can be worth more, or it has been passed over for long. */
 	enum { NOBODY, ORDINARY, VCPU } peeked;
 	u32 peeked_vm;
+	/* It may not use all CPUs. */
+	u32 peeked_bound;
 	u64 peeked_key;
 	/* The same of the queue whose first goes before all others here. */
 	u32 found;
