@@ -16,9 +16,8 @@ static bool is_to_unpark(u64 now)
 {
 	s32 parked = scx_bpf_dsq_nr_queued(PARKED);
 
-	return parked > 0 &&
-	       ((s64)(now - lifted_at) < (10 + parked / UNPARK) * (s64)REFILL_NS ||
-		(s64)(now - unparked_at) >= UNPARK_EVERY);
+	return parked > 0 && ((s64)(now - lifted_at) < (10 + parked / UNPARK) * (s64)REFILL_NS ||
+			      (s64)(now - unparked_at) >= UNPARK_EVERY);
 }
 
 /* So long the timer goes on once nobody has a cpu.max, ns. */
