@@ -9,6 +9,7 @@ mod inner;
 mod kernel;
 mod observe;
 mod packing;
+mod preference;
 mod preferred;
 mod program;
 mod ready;

@@ -2,7 +2,8 @@
 //! The agent of a Linux guest inside the host: runs a program again and again, and has `overbook guest` or its kernel pack
 //! it when told so.
 
-use super::governor::{self, Governor};
+use super::governor::Governor;
+use super::preference::Preferred;
 use super::stretched::{self, Publisher};
 use crate::experiment::scheduler::Scheduler;
 use crate::machine::describe;
@@ -20,10 +21,6 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
-
-/// How often preferred CPUs are looked at.
-const LOOK: Duration = Duration::from_millis(50);
 
 /// Runs of the program so far.
 #[derive(Default)]
@@ -32,6 +29,7 @@ struct Runs {
     /// Nobody asks any more.
     gone: AtomicBool,
     sum: Mutex<GuestCount>,
+    preferred: Preferred,
 }
 
 /// Obeys orders from the host until the machine is killed.
@@ -43,7 +41,7 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     let mut cooperation = Cooperation { scheduler: Scheduler::new("guest"), publisher: None, governor: None };
     // Orders are heard also beside tasks that want all CPUs.
     let _ = task::set_policy(libc::SCHED_FIFO, 1);
-    let (runs, online) = (Runs::default(), describe::online_cpus()?.len() as u64);
+    let runs = Runs { preferred: Preferred::new(describe::online_cpus()?.len() as u64), ..Runs::default() };
     mount_packages()?;
     in_a_slice()?;
     if !guest.prepare.is_empty() {
@@ -52,7 +50,7 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
     thread::scope(|scope| {
         let mut worker = None;
         let _ends = Ends(&runs.gone);
-        scope.spawn(|| watch(LOOK, online, &runs));
+        scope.spawn(|| runs.preferred.watch(&runs.gone));
         port.say(&GuestAnswer::Done(GuestCount::default()))?;
         loop {
             let line = orders.next().context("the host has gone")??;
@@ -183,23 +181,6 @@ impl Drop for Ends<'_> {
     }
 }
 
-/// Adds up for how long CPUs are preferred.
-fn watch(period: Duration, online: u64, runs: &Runs) -> Result<()> {
-    let (mut before, mut at) = (online, now_ns());
-    while !runs.gone.load(Ordering::Relaxed) {
-        thread::sleep(period);
-        let preferred = describe::preferred_cpus()
-            .or_else(governor::preferred_cpus)
-            .map_or(online, |cpus| cpus.len() as u64);
-        let now = now_ns();
-        let mut sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
-        sum.preferred_ns += preferred * (now - at);
-        sum.changes += u64::from(preferred != before);
-        (before, at) = (preferred, now);
-    }
-    Ok(())
-}
-
 /// The number that stands behind the last `word` of a text.
 fn number_after(text: &str, word: &str) -> Option<f64> {
     text.rsplit_once(word)?.1.split_whitespace().next()?.parse().ok()
@@ -207,10 +188,13 @@ fn number_after(text: &str, word: &str) -> Option<f64> {
 
 fn count(runs: &Runs, weight: u32) -> Result<GuestCount> {
     let cpus = stretched::now(weight)?;
+    let (preferred_ns, changes) = runs.preferred.so_far()?;
     let sum = runs.sum.lock().map_err(|_| anyhow!("a counter is broken"))?;
     Ok(GuestCount {
         ticks: cpus.iter().map(|cpu| cpu.all()).sum(),
         steal_ticks: cpus.iter().map(|cpu| cpu.steal).sum(),
+        preferred_ns,
+        changes,
         ..*sum
     })
 }
