@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only */
 /*
  * Virtual times and clocks wrap (queues start just below the wrap on purpose), so they are compared
- * by the sign of their difference, which is right while they lie within 2^63 ns of each other. For a
- * clock that is 292 years. Virtual time goes faster: beside 50 VMs of weight 1024 that of one of
- * weight 3 goes by 17,000 ns each ns, and on 14 CPUs that it has for itself it is there in 10 hours;
- * who has slept for longer may be taken for ahead.
+ * by the sign of their difference, which is right while they lie within 2^63 ns of each other. For
+ * a clock that is 292 years. Virtual time goes faster: beside 50 VMs of weight 1024 that of one of
+ * weight 3 goes by 17,000 ns each ns, and on 14 CPUs that it has for itself it is there in 10
+ * hours; who has slept for longer may be taken for ahead.
  */
 #ifndef OVERBOOK_POLICY_VTIME_H
 #define OVERBOOK_POLICY_VTIME_H
