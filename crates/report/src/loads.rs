@@ -2,7 +2,7 @@
 //! Loads side by side: the baseline, Overbook, and the best scheduler of others, each against the bound.
 //!
 //! The baseline is a scenario's first variant, a scheduler of others a variant whose name begins with `scx_`, and
-//! Overbook the first variant that is neither.
+//! Overbook the first variant that is neither. In [`PACKED`] guests pack, too.
 
 use crate::format::{NONE, percent, ratio};
 use crate::schema::Report;
@@ -11,14 +11,21 @@ use crate::summary::{self, Row};
 /// What names of variants with schedulers of others begin with.
 const OTHERS: &str = "scx_";
 
+/// The variant in which guests run `overbook guest` as well.
+const PACKED: &str = "host-guest";
+
 /// What one load did in one boot. VMs that do the same work count together.
 pub struct Load {
     /// Of the scenario with its settings, and of the work if VMs do several.
     pub name: String,
+    /// Whether that is in words, and no name of a file.
+    pub in_words: bool,
     /// The kernel's own scheduler.
     pub baseline: Row,
     /// Overbook, if it ended well.
     pub ours: Option<Row>,
+    /// Overbook, and guests that ask for no more than they can have, if that was measured and ended well.
+    pub packed: Option<Row>,
     /// Whoever of the others did most.
     pub best: Option<Row>,
     /// Those that did not end well.
@@ -52,7 +59,9 @@ fn of_report(report: &Report) -> Vec<Load> {
             } else {
                 format!("{}: {}", report.scenario.label(), baseline.group)
             },
+            in_words: report.scenario.name.contains(' '),
             ours: ours.and_then(of),
+            packed: of(PACKED),
             best: found.max_by(|a, b| rate(a).total_cmp(&rate(b))),
             failed: ours.iter().chain(&others).filter(|v| of(v).is_none()).map(ToString::to_string).collect(),
             baseline: (*baseline).clone(),
@@ -75,10 +84,11 @@ pub fn cells(loads: &[Load]) -> Vec<Vec<String>> {
         .iter()
         .map(|load| {
             vec![
-                format!("`{}`", load.name),
+                if load.in_words { load.name.clone() } else { format!("`{}`", load.name) },
                 percent(load.baseline.of_bound),
                 share(&load.ours),
                 load.ours.as_ref().map_or(NONE.into(), ratio),
+                load.packed.as_ref().map_or(NONE.into(), ratio),
                 share(&load.best),
                 load.best.as_ref().map_or(NONE.into(), |row| format!("{}, {}", row.variant, ratio(row))),
                 if load.failed.is_empty() { NONE.into() } else { load.failed.join(", ") },
@@ -95,6 +105,7 @@ pub fn cells(loads: &[Load]) -> Vec<Vec<String>> {
         sum(&|load| load.baseline.of_bound),
         sum(&|load| load.ours.as_ref()?.of_bound),
         NONE.into(),
+        NONE.into(),
         sum(&|load| load.best.as_ref()?.of_bound),
         NONE.into(),
         NONE.into(),
@@ -103,8 +114,16 @@ pub fn cells(loads: &[Load]) -> Vec<Vec<String>> {
 }
 
 /// Titles of the [`cells`].
-pub const HEAD: [&str; 7] =
-    ["load", "EEVDF, of bound", "Overbook", "ratio [range]", "best of the others", "which, ratio", "failed"];
+pub const HEAD: [&str; 8] = [
+    "load",
+    "EEVDF, of bound",
+    "Overbook",
+    "ratio [range]",
+    "guests pack too, ratio",
+    "best of the others",
+    "which, ratio",
+    "failed",
+];
 
 #[cfg(test)]
 mod tests {

@@ -18,18 +18,21 @@ pub enum Kind {
     Guests,
     /// All variants beside each other: what each does of the bound, and against the baseline.
     Variants,
-    /// A row for each load: the baseline, Overbook, and the best scheduler of others.
+    /// A row for each load: the baseline, Overbook, and the best scheduler of others; and their means.
     Loads,
+    /// The same of some loads, without means, which say nothing of a choice.
+    Choice,
 }
 
 impl Kind {
     /// All, by name.
-    pub const NAMES: [(&str, Kind); 5] = [
+    pub const NAMES: [(&str, Kind); 6] = [
         ("work", Kind::Work),
         ("shares", Kind::Shares),
         ("guests", Kind::Guests),
         ("variants", Kind::Variants),
         ("loads", Kind::Loads),
+        ("choice", Kind::Choice),
     ];
 
     /// The one of this name.
@@ -142,6 +145,11 @@ pub fn table(kind: Kind, reports: &[&Report]) -> String {
         Kind::Guests => reports.iter().map(|report| guests(report)).collect::<Vec<_>>().join("\n"),
         Kind::Variants => variants(reports),
         Kind::Loads => grid(&loads::HEAD, &loads::cells(&loads::loads(reports))),
+        Kind::Choice => {
+            let mut rows = loads::cells(&loads::loads(reports));
+            rows.pop();
+            grid(&loads::HEAD, &rows)
+        }
     }
 }
 

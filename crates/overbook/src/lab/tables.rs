@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only
 //! Tables of documents, written from the results that they name.
 //!
-//! A comment says which: `<!-- table KIND: FILE… -->`, with files relative to the document. What follows is ours, up to
-//! `<!-- end of table -->`. The picture of a table of loads is a file of its own: `<!-- picture FILE.svg: FILE… -->`.
+//! A comment says which: `<!-- table KIND: FILE… -->`, with files relative to the document; `spin_for_locks|FILE` calls a
+//! file's rows so, instead of by its name. What follows is ours, up to `<!-- end of table -->`. The picture of a table of loads is a file of its own: `<!-- picture FILE.svg: FILE… -->`.
 
 use anyhow::{Context, Result, bail};
 use overbook_cli::output::Stdout;
@@ -59,7 +59,7 @@ fn pictures(text: &str, folder: &Path) -> Result<Vec<(PathBuf, String)>> {
         let (file, files) = order
             .split_once(':')
             .with_context(|| format!("`{PICTURE}{order}-->` names no files after a colon"))?;
-        let reports = read(files, folder)?;
+        let reports = called(read(files, folder)?);
         let reports: Vec<&Report> = reports.iter().collect();
         let svg = plot::loads(&loads::loads(&reports))?;
         Ok((folder.join(file.trim()), svg))
@@ -67,8 +67,22 @@ fn pictures(text: &str, folder: &Path) -> Result<Vec<(PathBuf, String)>> {
     orders.map(picture).collect()
 }
 
-fn read(files: &str, folder: &Path) -> Result<Vec<Report>> {
-    files.split_whitespace().map(|file| json::read(&folder.join(file))).collect()
+/// Results, and what their rows are called if not by their names.
+fn read(files: &str, folder: &Path) -> Result<Vec<(Option<String>, Report)>> {
+    let report = |word: &str| {
+        let (called, file) = word.split_once('|').map_or((None, word), |(called, file)| (Some(called), file));
+        Ok((called.map(|words| words.replace('_', " ")), json::read(&folder.join(file))?))
+    };
+    files.split_whitespace().map(report).collect()
+}
+
+/// Results by the names that their rows are to have.
+fn called(reports: Vec<(Option<String>, Report)>) -> Vec<Report> {
+    let renamed = |(called, mut report): (Option<String>, Report)| {
+        report.scenario.name = called.unwrap_or(report.scenario.name);
+        report
+    };
+    reports.into_iter().map(renamed).collect()
 }
 
 /// A document with its tables made anew, and how many there are.
@@ -98,8 +112,12 @@ fn made(order: &str, folder: &Path) -> Result<String> {
         format!("there is no table `{}`: {}", kind.trim(), known.join(", "))
     })?;
     let reports = read(files, folder)?;
-    let reports: Vec<&Report> = reports.iter().collect();
-    Ok(format!("{}\n{}", markdown::table(kind, &reports), markdown::source(&reports)))
+    // The commands need the names.
+    let source = markdown::source(&reports.iter().map(|(_, report)| report).collect::<Vec<_>>());
+    let reports = called(reports);
+    let table = markdown::table(kind, &reports.iter().collect::<Vec<_>>());
+    // A choice of rows is of tables that stand elsewhere, with their commands.
+    Ok(if kind == Kind::Choice { table.trim_end().into() } else { format!("{table}\n{source}") })
 }
 
 #[cfg(test)]
@@ -113,8 +131,21 @@ mod tests {
         let (fresh, tables) = renewed(text, &folder).unwrap();
         assert_eq!(tables, 1);
         assert!(fresh.starts_with("before\n<!-- table work: report.json -->\n| scenario |"), "{fresh}");
-        assert!(fresh.ends_with(".toml --repetitions 1`\n<!-- end of table -->\nafter\n"), "{fresh}");
+        assert!(
+            fresh.ends_with(".toml --repetitions 1 --kernel 6.18`\n<!-- end of table -->\nafter\n"),
+            "{fresh}"
+        );
         assert_eq!(renewed(&fresh, &folder).unwrap().0, fresh, "the second time nothing changes");
+    }
+
+    #[test]
+    fn rows_may_be_called_otherwise() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data");
+        let text = "<!-- table loads: spin_for_locks|report.json -->\n<!-- end of table -->";
+        let fresh = renewed(text, &folder).unwrap().0;
+        let named = renewed(&text.replace("spin_for_locks|", ""), &folder).unwrap().0;
+        assert!(fresh.contains("\n| spin for locks |"), "{fresh}");
+        assert_eq!(fresh.lines().rev().nth(1), named.lines().rev().nth(1), "the command is the same");
     }
 
     #[test]
