@@ -54,15 +54,15 @@ impl Irqbalance {
     /// With its socket in this folder, or an abstract one.
     pub(crate) fn find_in(folder: &Path) -> Option<Irqbalance> {
         let files = fs::read_dir(folder).into_iter().flatten().flatten();
-        let mut sockets: Vec<String> = files
-            .map(|file| file.path().display().to_string())
-            .filter(|path| path.ends_with(".sock"))
-            .collect();
-        sockets.extend(abstract_sockets(&fs::read("/proc/net/unix").unwrap_or_default()));
-        // Anybody may make as many as he likes.
-        let began = Instant::now();
-        let mut in_time = sockets.into_iter().take_while(|_| began.elapsed() < PATIENCE);
-        in_time.find_map(|socket| Irqbalance::at(&socket).ok())
+        let paths = files.map(|file| file.path().display().to_string());
+        let found = paths.filter(|path| path.ends_with(".sock")).find_map(|path| Irqbalance::at(&path).ok());
+        found.or_else(|| {
+            // Anybody may make as many of these as he likes, and accept nobody.
+            let began = Instant::now();
+            let names = abstract_sockets(&fs::read("/proc/net/unix").unwrap_or_default());
+            let mut in_time = names.into_iter().take_while(|_| began.elapsed() < PATIENCE);
+            in_time.find_map(|name| Irqbalance::ask(&name, SockFlag::SOCK_NONBLOCK).ok())
+        })
     }
 
     /// Whether nobody listens at its socket any more, which it leaves behind when it is killed. One that is slow does listen.
@@ -80,7 +80,11 @@ impl Irqbalance {
     /// # Errors
     /// Nobody answers there, or nobody who is root.
     pub fn at(socket: &str) -> Result<Irqbalance> {
-        let setup = exchange(socket, "setup", true)?;
+        Irqbalance::ask(socket, SockFlag::empty())
+    }
+
+    fn ask(socket: &str, flags: SockFlag) -> Result<Irqbalance> {
+        let setup = exchange(socket, flags, "setup", true)?;
         let mask = setup.split("BANNED ").nth(1).context("irqbalance does not say what it has banned")?;
         Ok(Irqbalance { socket: socket.into(), banned: parse_mask(mask)? })
     }
@@ -109,7 +113,7 @@ impl Irqbalance {
     fn set(&self, cpus: &Cpus) -> Result<()> {
         // Without bans, its own configuration says so: an empty list would stand for "ask the user interface".
         let list = if cpus.is_empty() { "NULL".into() } else { cpulist::format(cpus) };
-        exchange(&self.socket, &format!("settings cpus {list}"), false).map(drop)
+        exchange(&self.socket, SockFlag::empty(), &format!("settings cpus {list}"), false).map(drop)
     }
 }
 
@@ -138,8 +142,8 @@ fn parse_mask(text: &str) -> Result<Cpus> {
 }
 
 /// One message, with our credentials, and the answer if there is one.
-fn exchange(socket: &str, message: &str, answered: bool) -> Result<String> {
-    let stream = open(socket).with_context(|| format!("irqbalance does not listen at {socket}"))?;
+fn exchange(socket: &str, flags: SockFlag, message: &str, answered: bool) -> Result<String> {
+    let stream = open(socket, flags).with_context(|| format!("irqbalance does not listen at {socket}"))?;
     send(&stream, message).context("irqbalance does not take messages")?;
     if !answered {
         return Ok(String::new());
@@ -175,9 +179,9 @@ fn socket_to(name: &str, flags: SockFlag) -> Result<(OwnedFd, UnixAddr)> {
     Ok((socket(AddressFamily::Unix, SockType::Stream, SockFlag::SOCK_CLOEXEC | flags, None)?, address))
 }
 
-/// Connects at once or not at all: whoever does not accept may be anybody, and could keep us waiting.
-fn open(name: &str) -> Result<OwnedFd> {
-    let (stream, address) = socket_to(name, SockFlag::SOCK_NONBLOCK)?;
+/// Connects; with `SOCK_NONBLOCK` at once or not at all.
+fn open(name: &str, flags: SockFlag) -> Result<OwnedFd> {
+    let (stream, address) = socket_to(name, flags)?;
     // One that hangs must not hang us.
     let patience = TimeVal::new(PATIENCE.as_secs() as i64, 0);
     setsockopt(&stream, sockopt::ReceiveTimeout, &patience)?;
