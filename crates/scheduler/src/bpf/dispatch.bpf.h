@@ -72,6 +72,19 @@ __noinline int park_throttled(u64 dsq)
 	return 0;
 }
 
+/* Notes of whom a queue has first that it is a vCPU, and its VM. */
+static void note_peeked(const struct task_ctx *taskc, const struct node_ctx *node,
+			struct cpu_ctx *cpuc)
+{
+	struct vm_ctx *vmc = taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
+
+	if (!vmc)
+		return;
+	cpuc->peeked = VCPU;
+	if (!is_calm(vmc, scx_bpf_now()) && !is_passed_over(taskc, &node->time))
+		cpuc->peeked_vm = taskc->vm;
+}
+
 /* Looks who is the first of a queue. Returns 1 if it had an old key, and has gone further back. */
 __noinline int look_at_first(u64 dsq, u32 may_move)
 {
@@ -80,7 +93,6 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 	struct bpf_iter_scx_dsq it;
 	struct task_ctx *taskc;
 	struct node_ctx *node;
-	struct vm_ctx *vmc;
 	int moved = 0;
 
 	if (!cpuc)
@@ -102,12 +114,7 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 		}
 		bpf_iter_scx_dsq_destroy(&it);
 	}
-	vmc = taskc->vcpu ? vm_ctx(taskc->vm) : NULL;
-	if (!vmc)
-		return moved;
-	cpuc->peeked = VCPU;
-	if (!is_calm(vmc, scx_bpf_now()) && !is_passed_over(taskc, &node->time))
-		cpuc->peeked_vm = taskc->vm;
+	note_peeked(taskc, node, cpuc);
 	return moved;
 }
 
@@ -118,22 +125,33 @@ __noinline int look_at_first(u64 dsq, u32 may_move)
 __noinline int look_behind(u64 dsq)
 {
 	struct cpu_ctx *cpuc = this_cpu_ctx();
+	struct task_ctx *taskc = NULL;
 	struct task_struct *p;
+	struct node_ctx *node;
+	bool found = false;
 	u32 i = 0;
 
 	if (!cpuc)
 		return 0;
 	bpf_for_each (scx_dsq, p, dsq, 0) {
-		bool may = may_run_on(p, bpf_get_smp_processor_id());
-
-		if (may && i) {
-			cpuc->peeked = ORDINARY;
-			cpuc->peeked_key = p->scx.dsq_vtime;
-			cpuc->peeked_vm = 0;
+		if (may_run_on(p, bpf_get_smp_processor_id())) {
+			found = true;
+			if (i) {
+				taskc = task_ctx(p);
+				cpuc->peeked = ORDINARY;
+				cpuc->peeked_key = p->scx.dsq_vtime;
+				cpuc->peeked_vm = 0;
+			}
+			break;
 		}
-		if (may || ++i >= SHARED_SCAN)
+		if (++i >= SHARED_SCAN)
 			break;
 	}
+	if (!found && i < SHARED_SCAN)
+		cpuc->peeked = NOBODY;
+	node = taskc ? node_at(taskc->tenant) : NULL;
+	if (node)
+		note_peeked(taskc, node, cpuc);
 	return 0;
 }
 

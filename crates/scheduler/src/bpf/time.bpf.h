@@ -141,7 +141,8 @@ __noinline int charge(struct task_ctx *taskc __arg_nonnull, s32 cpu, u64 now)
 	if (!taskc->tenant) {
 		taskc->own.vtime += ovb_age(taskc->own.rate, used);
 	} else if (!taskc->sched_idle) {
-		/* What SCHED_IDLE has is what nobody else wants, and no part of its group's share.
+		/* What SCHED_IDLE has is what nobody else wants, but for a rescue now and then, and
+		 * no part of its group's share.
 		 */
 		if (cpuc->debtor != taskc->tenant) {
 			settle(cpu);

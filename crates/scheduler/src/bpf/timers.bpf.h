@@ -10,14 +10,30 @@
 #include "quota.bpf.h"
 #include "yield.bpf.h"
 
+/* So many looks follow when a group may run again: who is parked just then is not missed. */
+#define LOOKS 10
+
+/* So many looks are left for the last group that may run again, and when that was. */
+u32 looks_left;
+u64 looks_for;
+
 /* Whether somebody who is parked may run again. Where there are more than are looked at at once, it
  * takes several looks to see all. */
 static bool is_to_unpark(u64 now)
 {
 	s32 parked = scx_bpf_dsq_nr_queued(PARKED);
 
-	return parked > 0 && ((s64)(now - lifted_at) < (10 + parked / UNPARK) * (s64)REFILL_NS ||
-			      (s64)(now - unparked_at) >= UNPARK_EVERY);
+	if (looks_for != lifted_at) {
+		looks_for = lifted_at;
+		looks_left = LOOKS + (u32)parked / UNPARK;
+	}
+	if (parked <= 0)
+		return false;
+	if (looks_left) {
+		looks_left--;
+		return true;
+	}
+	return (s64)(now - unparked_at) >= UNPARK_EVERY;
 }
 
 /* So long the timer goes on once nobody has a cpu.max, ns. */
