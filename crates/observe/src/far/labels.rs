@@ -62,9 +62,10 @@ impl Labels {
 /// while its memory is given back.
 fn is_nameless(snapshots: &[Snapshot], pid: i32) -> bool {
     let last = snapshots.last().map_or(0, |snapshot| snapshot.at_ns);
-    let lately = |snapshot: &&Snapshot| (last.saturating_sub(A_WHILE_NS)..=last).contains(&snapshot.at_ns);
-    let mut lately = snapshots.iter().rev().take_while(lately);
-    lately.all(|snapshot| snapshot.vms.get(&pid).is_some_and(|vm| vm.vcpus.is_empty()))
+    let lately = |snapshot: &Snapshot| (last.saturating_sub(A_WHILE_NS)..=last).contains(&snapshot.at_ns);
+    // A recording of long steps has only the last one in that while.
+    let seen = snapshots.iter().rev().enumerate().take_while(|(nth, snapshot)| *nth < 2 || lately(snapshot));
+    seen.into_iter().all(|(_, snapshot)| snapshot.vms.get(&pid).is_some_and(|vm| vm.vcpus.is_empty()))
 }
 
 /// vCPUs that a node takes beside the `vcpus` that it has: up to `ratio` per CPU (nothing: beyond what can be told), and at
@@ -94,6 +95,9 @@ mod tests {
         let named = Labels::of(&begins, 5.0);
         begins.last_mut().unwrap().vms.insert(99, VmCounters::default());
         assert_eq!(Labels::of(&begins, 5.0), named, "one that begins has no vCPUs yet");
+        begins.iter_mut().for_each(|snapshot| snapshot.at_ns *= 100);
+        let named = Labels::of(&begins[..begins.len() - 1], 5.0);
+        assert_eq!(Labels::of(&begins, 5.0).full, named.full, "nor in a recording of long steps");
         let calm = Labels::of(&recorded(4, 30, 0.0, &[("a", 4, 0.3, 0.001, 0.0)]), 5.0);
         assert!(calm.ratio > Some(1.0) && calm.room > Some(0) && calm.full == Some(false), "{calm:?}");
         let crowded = Labels::of(&recorded(4, 30, 0.0, &[("a", 8, 0.5, 0.4, 0.0)]), 5.0);
