@@ -43,6 +43,7 @@ fn of_report(report: &Report) -> Vec<Load> {
     let others: Vec<&str> =
         report.variants.iter().map(|v| v.name.as_str()).filter(|name| name.starts_with(OTHERS)).collect();
     let ours = report.variants.iter().skip(1).map(|v| v.name.as_str()).find(|name| !name.starts_with(OTHERS));
+    let packed = report.variants.iter().map(|v| v.name.as_str()).find(|name| *name == PACKED);
     let alone = baselines.len() == 1;
     // One that was thrown out once has no figures, whatever it did before.
     let has_failed = |name: &str| report.runs.iter().any(|run| run.variant == name && run.error.is_some());
@@ -63,7 +64,13 @@ fn of_report(report: &Report) -> Vec<Load> {
             ours: ours.and_then(of),
             packed: of(PACKED),
             best: found.max_by(|a, b| rate(a).total_cmp(&rate(b))),
-            failed: ours.iter().chain(&others).filter(|v| of(v).is_none()).map(ToString::to_string).collect(),
+            failed: ours
+                .iter()
+                .chain(&packed)
+                .chain(&others)
+                .filter(|v| of(v).is_none())
+                .map(ToString::to_string)
+                .collect(),
             baseline: (*baseline).clone(),
         }
     };
