@@ -5,7 +5,7 @@
 use super::governor;
 use crate::machine::describe;
 use crate::machine::task::now_ns;
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result, anyhow, bail};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 use std::fs;
@@ -33,19 +33,25 @@ struct Sums {
 pub struct Preferred {
     online: u64,
     sums: Mutex<Sums>,
+    /// Why nobody looks any more.
+    fault: Mutex<Option<String>>,
 }
 
 impl Preferred {
     /// All of so many CPUs are, from now on.
     pub fn new(online: u64) -> Preferred {
-        Preferred { online, sums: Mutex::new(Sums { cpus: online, at: now_ns(), ..Sums::default() }) }
+        let sums = Mutex::new(Sums { cpus: online, at: now_ns(), ..Sums::default() });
+        Preferred { online, sums, ..Preferred::default() }
     }
 
     /// Looks whenever `overbook guest` says others, until told to end.
-    ///
-    /// # Errors
-    /// The kernel tells of no changes.
-    pub fn watch(&self, gone: &AtomicBool) -> Result<()> {
+    pub fn watch(&self, gone: &AtomicBool) {
+        if let (Err(why), Ok(mut fault)) = (self.look_until(gone), self.fault.lock()) {
+            *fault = Some(format!("preferred CPUs cannot be watched: {why:#}"));
+        }
+    }
+
+    fn look_until(&self, gone: &AtomicBool) -> Result<()> {
         let folder =
             Path::new(describe::PREFERRED).parent().context("the file of preferred CPUs is in a folder")?;
         fs::create_dir_all(folder).context("cannot make the folder of preferred CPUs")?;
@@ -76,8 +82,11 @@ impl Preferred {
     /// For how long CPUs were preferred, all together, ns, and how often their number changed.
     ///
     /// # Errors
-    /// Who looks has failed.
+    /// They cannot be watched.
     pub fn so_far(&self) -> Result<(u64, u64)> {
+        if let Some(why) = self.fault.lock().map_err(|_| anyhow!("a counter is broken"))?.clone() {
+            bail!(why);
+        }
         let sums = self.sums.lock().map_err(|_| anyhow!("a counter is broken"))?;
         Ok((sums.preferred_ns + sums.cpus * now_ns().saturating_sub(sums.at), sums.changes))
     }
