@@ -2,7 +2,8 @@
 //! Tables of documents, written from the results that they name.
 //!
 //! A comment says which: `<!-- table KIND: FILE… -->`, with files relative to the document; `spin_for_locks|FILE` calls a
-//! file's rows so, instead of by its name. What follows is ours, up to `<!-- end of table -->`. The picture of a table of loads is a file of its own: `<!-- picture FILE.svg: FILE… -->`.
+//! file's rows so, instead of by its name. What follows is ours, up to `<!-- end of table -->`. The picture of a table of
+//! loads is a file of its own: `<!-- picture FILE.svg: FILE… -->`.
 
 use anyhow::{Context, Result, bail};
 use overbook_cli::output::Stdout;
