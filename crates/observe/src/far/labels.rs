@@ -64,8 +64,9 @@ fn is_nameless(snapshots: &[Snapshot], pid: i32) -> bool {
     let last = snapshots.last().map_or(0, |snapshot| snapshot.at_ns);
     let lately = |snapshot: &Snapshot| (last.saturating_sub(A_WHILE_NS)..=last).contains(&snapshot.at_ns);
     // A recording of long steps has only the last one in that while.
-    let seen = snapshots.iter().rev().enumerate().take_while(|(nth, snapshot)| *nth < 2 || lately(snapshot));
-    seen.into_iter().all(|(_, snapshot)| snapshot.vms.get(&pid).is_some_and(|vm| vm.vcpus.is_empty()))
+    let mut seen =
+        snapshots.iter().rev().enumerate().take_while(|(nth, snapshot)| *nth < 2 || lately(snapshot));
+    seen.all(|(_, snapshot)| snapshot.vms.get(&pid).is_some_and(|vm| vm.vcpus.is_empty()))
 }
 
 /// vCPUs that a node takes beside the `vcpus` that it has: up to `ratio` per CPU (nothing: beyond what can be told), and at
