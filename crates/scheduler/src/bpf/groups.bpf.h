@@ -47,7 +47,7 @@ s32 BPF_STRUCT_OPS_SLEEPABLE(overbook_cgroup_init, struct cgroup *cgrp,
 		return 0;
 	parent = bpf_cgroup_ancestor(cgrp, cgrp->level - 1);
 	if (parent) {
-		above = place_of(parent);
+		above = nearest_place(parent);
 		bpf_cgroup_release(parent);
 	}
 	place = bpf_cgrp_storage_get(&places_of_groups, cgrp, &fresh,

@@ -143,19 +143,22 @@ __noinline int forget_tenants(u32 pid)
 	return 0;
 }
 
-/* Place of the group of a process: its leader's, which may have come there in its sleep. */
+/* Place of the group of a process: its leader's, which may have come there in its sleep;
+ * `otherwise` if that group has none. */
 __noinline u32 group_of_process(u32 pid, u32 otherwise)
 {
 	struct task_struct *leader = bpf_task_from_pid(pid);
 	struct cgroup *group;
+	u32 place;
 
 	if (!leader)
 		return otherwise;
 	/* scx_bpf_task_cgroup() is for the task that a callback is about. Without a group it is an
 	 * autogroup, of the root. */
 	group = leader->sched_task_group->css.cgroup;
-	if (!group || group->level <= MAX_DEPTH)
-		otherwise = place_of(group);
+	place = place_of(group);
+	if (place || !group || !group->level)
+		otherwise = place;
 	bpf_task_release(leader);
 	return otherwise;
 }

@@ -399,21 +399,36 @@ static u32 place_of(struct cgroup *group)
 	return found ? *found : 0;
 }
 
-/* Place of the group that a task is in, or of the one above it at the greatest depth. */
+/* Place of a group, or of the nearest above it that has one: groups below MAX_DEPTH have none, nor
+ * have those that came when the table was full. */
+__noinline u32 nearest_place(struct cgroup *group __arg_trusted)
+{
+	u32 place = place_of(group), level = group->level, up;
+	struct cgroup *above;
+
+	if (level > MAX_DEPTH)
+		level = MAX_DEPTH + 1;
+	bpf_for (up, 1, level) {
+		if (place)
+			break;
+		above = bpf_cgroup_ancestor(group, level - up);
+		if (!above)
+			break;
+		place = place_of(above);
+		bpf_cgroup_release(above);
+	}
+	return place;
+}
+
+/* nearest_place() of the group that a task is in. */
 __noinline u32 place_of_group(struct task_struct *p __arg_trusted)
 {
-	struct cgroup *group, *deep;
+	struct cgroup *group = scx_bpf_task_cgroup(p);
 	u32 place;
 
-	group = scx_bpf_task_cgroup(p);
-	if (group && group->level > MAX_DEPTH) {
-		deep = group;
-		group = bpf_cgroup_ancestor(deep, MAX_DEPTH);
-		bpf_cgroup_release(deep);
-	}
 	if (!group)
 		return 0;
-	place = place_of(group);
+	place = nearest_place(group);
 	bpf_cgroup_release(group);
 	return place;
 }

@@ -76,6 +76,28 @@ pub(super) fn a_vms_group_goes() -> Option<String> {
         .then(|| format!("a VM whose old group went has {had:.2} CPUs of 1.5 beside a stranger"))
 }
 
+/// The groups that come when all places are taken, and one below such a group that has a place again.
+pub(super) fn more_than_places() -> Option<String> {
+    let mut world = World::new(host(2, 1)).unwrap();
+    let (above, beside) = (world.group(0, 100), world.group(0, 100));
+    let ends = world.group(0, 100);
+    for _ in 4..NODES {
+        world.group(0, 100);
+    }
+    let late = world.group(above, 100);
+    world.run(MS);
+    world.at(2 * MS, Change::EndGroup(ends));
+    world.run(3 * MS);
+    let below = world.group(late, 100);
+    hogs(&mut world, 4, "late", None, Some(late));
+    hogs(&mut world, 4, "below", None, Some(below));
+    hogs(&mut world, 2, "beside", None, Some(beside));
+    let report = measured(&mut world, SECOND, 3 * SECOND);
+    let (had, _) = of(&report, "beside");
+    ((had - 1.0).abs() > 0.05)
+        .then(|| format!("beside a group without a place another has {had:.2} CPUs of 1"))
+}
+
 /// The kernel removes a group whose tasks are about to end. One of them is counted there until it does, and the next group
 /// has the place.
 pub(super) fn a_dying_tasks_group_goes() -> Option<String> {

@@ -13,7 +13,7 @@ mod waits;
 /// Its name, whether it is open, and the host that shows it.
 type Finding = (&'static str, bool, fn() -> Option<String>);
 
-const FINDINGS: [Finding; 79] = [
+const FINDINGS: [Finding; 80] = [
     ("A1 two clocks in one queue", false, shares::a1),
     ("A1 a bound kthread behind a pool", false, waits::a1_bound_kthread),
     ("A2 packing where each CPU is an LLC", false, kernel::a2),
@@ -93,6 +93,7 @@ const FINDINGS: [Finding; 79] = [
     ("below a group with a quota", false, quotas::below_a_limited_group),
     ("SCHED_IDLE tasks of a group", false, shares::idle_members),
     ("behind others' sets of CPUs", false, shares::behind_others_sets),
+    ("more groups than places", false, groups::more_than_places),
 ];
 
 #[test]
