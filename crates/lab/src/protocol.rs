@@ -5,6 +5,7 @@ use crate::scenario::Scenario;
 use overbook_report::schema::{Instrument, MachineInfo, Run, VmBound};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Where the agent finds its [`Job`] in the initramfs.
 pub const JOB_FILE: &str = "job.json";
@@ -83,8 +84,8 @@ pub enum GuestOrder {
     Govern(BTreeMap<String, u64>),
     /// An end to that: all CPUs are preferred again.
     Detach,
-    /// Run the program again and again.
-    Work,
+    /// Run the program again and again, from so long on by the guest's clock.
+    Work(Duration),
     /// Stop that, after the present run.
     Rest,
     /// Only say how far it is.

@@ -34,6 +34,8 @@ struct Sample {
     /// Per guest and vCPU.
     tasks: Vec<Vec<TaskCounts>>,
     context_switches: u64,
+    /// Of the CPUs that the guests share, together.
+    idle_seconds: f64,
 }
 
 impl<'a> Fleet<'a> {
@@ -90,8 +92,10 @@ impl<'a> Fleet<'a> {
     }
 
     /// These guests work, and a window is measured.
-    fn measure(&mut self, who: Range<usize>) -> Result<Run> {
-        let window = match order(&mut self.vms[who.clone()], &GuestOrder::Work)? {
+    fn measure(&mut self, who: Range<usize>, seed: u64) -> Result<Run> {
+        let latest = self.scenario.settle_time() / (2 * self.guest_weight);
+        let work = |nth| GuestOrder::Work(latest.mul_f64(apart(nth, seed)));
+        let window = match each(&mut self.vms[who.clone()], work)? {
             Ok(_) => self.window()?,
             Err(why) => Err(why),
         };
@@ -121,13 +125,16 @@ impl<'a> Fleet<'a> {
         let of = |vm: &LinuxVm| vm.tids.iter().map(|tid| task::counts(vm.pid(), *tid)).collect();
         let tasks = self.vms.iter().map(of).collect::<Result<_>>()?;
         let (at, context_switches) = (now_ns(), task::context_switches());
-        Ok(counts.map(|counts| Sample { at, counts, tasks, context_switches }))
+        let idle_seconds = task::idle_seconds(self.spec.cpus)?;
+        Ok(counts.map(|counts| Sample { at, counts, tasks, context_switches, idle_seconds }))
     }
 
     fn difference(&self, before: &Sample, after: &Sample) -> Run {
         let window_ns = (after.at - before.at).max(1);
         let context_switches = after.context_switches - before.context_switches;
         let mut run = Run { window_ns, context_switches, ..Run::default() };
+        let idle = (after.idle_seconds - before.idle_seconds) * 1e9 / window_ns as f64;
+        run.extra.insert("host: idle CPUs, mean".into(), idle);
         for (nth, vm) in self.vms.iter().enumerate() {
             let (old, new) = (&before.counts[nth], &after.counts[nth]);
             let vcpus: Vec<VcpuResult> = before.tasks[nth]
@@ -180,7 +187,12 @@ fn unit(figure: Option<&str>) -> String {
 
 impl Workload for Fleet<'_> {
     /// Guests that take part are packed by `overbook guest` or their kernel, all work, and a window is measured.
-    fn run_once(&mut self, variant: &Variant, _: u64, attach: &mut dyn FnMut() -> Result<()>) -> Result<Run> {
+    fn run_once(
+        &mut self,
+        variant: &Variant,
+        seed: u64,
+        attach: &mut dyn FnMut() -> Result<()>,
+    ) -> Result<Run> {
         attach()?;
         let packer = match (&variant.guest, &variant.governor) {
             (Some(arguments), _) => Some(GuestOrder::Attach(arguments.clone())),
@@ -193,7 +205,7 @@ impl Workload for Fleet<'_> {
             Some(Err(why)) => Run { error: Some(why), ..Run::default() },
             _ => {
                 let before = Counts::of_vms();
-                let mut run = self.measure(0..self.vms.len())?;
+                let mut run = self.measure(0..self.vms.len(), seed)?;
                 run.extra.extend(Counts::of_vms().since(&before));
                 run
             }
@@ -210,9 +222,9 @@ impl Workload for Fleet<'_> {
     }
 
     /// What a guest does while the others rest.
-    fn run_alone(&mut self, nth: usize, _: &Variant, _: u64, points: &mut Points) -> Result<()> {
+    fn run_alone(&mut self, nth: usize, _: &Variant, seed: u64, points: &mut Points) -> Result<()> {
         let nth = self.distinct()[nth];
-        points.add_guest(&self.measure(nth..nth + 1)?, nth)
+        points.add_guest(&self.measure(nth..nth + 1, seed)?, nth)
     }
 
     fn bounds(&self, points: &[Points]) -> Vec<VmBound> {
@@ -225,14 +237,44 @@ impl Workload for Fleet<'_> {
     }
 }
 
-/// Tells all of these at once, then waits for all, also where one could not do it: that is the inner error.
+/// How much later the nth guest begins than the first, as a part of the longest time. Guests with one and the same load
+/// that begin at once stay in step where they are served alike, and so idle at the same moments, which guests elsewhere do
+/// not. Multiples of the golden ratio are spread evenly, however many there are.
+fn apart(nth: usize, seed: u64) -> f64 {
+    /// 2^64 over the golden ratio.
+    const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+    (nth as u64).wrapping_mul(seed.wrapping_add(1)).wrapping_mul(STEP) as f64 / u64::MAX as f64
+}
+
+/// Gives all of these the same order: see [`each`].
+fn order(vms: &mut [LinuxVm], order: &GuestOrder) -> Result<Answered<Vec<GuestCount>>> {
+    each(vms, |_| order.clone())
+}
+
+/// Tells all of these at once, the nth its own order, then waits for all, also where one could not do it: that is the
+/// inner error.
 ///
 /// # Errors
 /// A guest is gone.
-fn order(vms: &mut [LinuxVm], order: &GuestOrder) -> Result<Answered<Vec<GuestCount>>> {
-    for vm in vms.iter_mut() {
-        vm.tell(order)?;
+fn each(vms: &mut [LinuxVm], order: impl Fn(usize) -> GuestOrder) -> Result<Answered<Vec<GuestCount>>> {
+    for (nth, vm) in vms.iter_mut().enumerate() {
+        vm.tell(&order(nth))?;
     }
     let answers: Vec<_> = vms.iter_mut().map(LinuxVm::answer).collect::<Result<_>>()?;
     Ok(answers.into_iter().collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn guests_are_apart_in_other_ways_each_time() {
+        for seed in [0, 1, u64::MAX - 1] {
+            assert_eq!(apart(0, seed), 0.0);
+            let all = [apart(1, seed), apart(2, seed), apart(1, seed.wrapping_add(1))];
+            assert!(all.iter().all(|part| (0.0..1.0).contains(part)), "{all:?}");
+            assert!(all[0] != all[1] && all[0] != all[2], "{all:?}");
+        }
+    }
 }

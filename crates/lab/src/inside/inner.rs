@@ -21,6 +21,7 @@ use std::process::{Command, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 /// Runs of the program so far.
 #[derive(Default)]
@@ -59,10 +60,11 @@ pub fn serve(guest: &InnerGuest, port: &mut super::Port) -> Result<()> {
                 GuestOrder::Attach(arguments) => cooperation.attach(guest.weight, arguments),
                 GuestOrder::Govern(parameters) => cooperation.govern(&parameters),
                 GuestOrder::Detach => cooperation.detach(),
-                GuestOrder::Work if worker.is_some() => Err(anyhow!("it works already")),
-                GuestOrder::Work => {
+                GuestOrder::Work(_) if worker.is_some() => Err(anyhow!("it works already")),
+                GuestOrder::Work(after) => {
                     runs.stop.store(false, Ordering::Relaxed);
-                    worker = Some(scope.spawn(|| repeat(guest, &runs)));
+                    let runs = &runs;
+                    worker = Some(scope.spawn(move || repeat(guest, runs, after)));
                     Ok(())
                 }
                 GuestOrder::Rest => {
@@ -112,9 +114,10 @@ impl Cooperation {
     }
 }
 
-fn repeat(guest: &InnerGuest, runs: &Runs) -> Result<()> {
+fn repeat(guest: &InnerGuest, runs: &Runs, after: Duration) -> Result<()> {
     // What it starts is an ordinary task.
     task::set_policy(libc::SCHED_OTHER, 0)?;
+    thread::sleep(after);
     while !runs.stop.load(Ordering::Relaxed) {
         let start = now_ns();
         let text = run(&guest.command)?;

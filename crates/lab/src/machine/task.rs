@@ -5,6 +5,7 @@ use anyhow::{Context, Result};
 use nix::sched::{CpuSet, sched_setaffinity};
 use nix::unistd::Pid;
 use overbook_report::schema::VcpuResult;
+use procfs::{CpuTime, CurrentSI, KernelStats};
 use std::fs;
 use std::time::Duration;
 
@@ -151,11 +152,20 @@ fn others_run_ns() -> u64 {
     processes.flatten().filter_map(run_ns).sum()
 }
 
+/// How long the first `cpus` have idled since boot, s, together.
+///
+/// # Errors
+/// /proc is not mounted.
+pub fn idle_seconds(cpus: u32) -> Result<f64> {
+    let stat = KernelStats::current().context("cannot read /proc/stat")?;
+    let idle = |cpu: &CpuTime| cpu.idle + cpu.iowait.unwrap_or(0);
+    let ticks: u64 = stat.cpu_time.iter().take(cpus as usize).map(idle).sum();
+    Ok(ticks as f64 / procfs::ticks_per_second() as f64)
+}
+
 /// Context switches of the whole host since boot.
 pub fn context_switches() -> u64 {
-    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
-    let line = stat.lines().find_map(|l| l.strip_prefix("ctxt "));
-    line.and_then(|n| n.trim().parse().ok()).unwrap_or(0)
+    KernelStats::current().map_or(0, |stat| stat.ctxt)
 }
 
 fn field(text: &str, name: &str) -> u64 {
@@ -190,6 +200,13 @@ mod tests {
         assert_eq!(field(status, "voluntary_ctxt_switches"), 12);
         assert_eq!(field(status, "nonvoluntary_ctxt_switches"), 3);
         assert_eq!(field(status, "ctxt_switches"), 0);
+    }
+
+    #[test]
+    fn more_cpus_have_idled_for_no_less() {
+        let (none, one, all) =
+            (idle_seconds(0).unwrap(), idle_seconds(1).unwrap(), idle_seconds(u32::MAX).unwrap());
+        assert!(none == 0.0 && one > 0.0 && one <= all);
     }
 
     #[test]
