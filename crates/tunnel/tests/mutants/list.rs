@@ -85,8 +85,8 @@ pub const MUTANTS: &[Mutant] = &[
     mutant(
         "groups too deep for limits",
         "tree.bpf.h",
-        "\tif (group && group->level > MAX_DEPTH) {",
-        "\tif (0) {",
+        "\tplace = nearest_place(group);",
+        "\tplace = place_of(group);",
     ),
     mutant(
         "a limit that changes at the next period",
