@@ -2,6 +2,7 @@
 //! What `/proc/stat` would say in a Linux guest whose clock goes at a fraction of the host's speed. KVM tells steal in the
 //! host's time, so the guest takes it for as many times as long, and takes the running time for stolen too.
 
+use crate::machine::task::idle_ticks;
 use anyhow::{Context, Result};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -43,7 +44,7 @@ impl Ticks {
 /// Of a CPU of a guest that takes a second of the host for 1 / `weight` seconds, and has been up for `up` ticks. Idle times
 /// are measured by the guest's own clock, steal is divided, and the rest is running time.
 fn ticks(cpu: &CpuTime, up: u64, weight: u32) -> Ticks {
-    let idle = cpu.idle + cpu.iowait.unwrap_or(0);
+    let idle = idle_ticks(cpu);
     let steal = cpu.steal.unwrap_or(0) / u64::from(weight);
     let run = match weight {
         1 => cpu.user + cpu.nice + cpu.system + cpu.irq.unwrap_or(0) + cpu.softirq.unwrap_or(0),

@@ -152,14 +152,18 @@ fn others_run_ns() -> u64 {
     processes.flatten().filter_map(run_ns).sum()
 }
 
+/// In how many ticks a CPU had nothing to do.
+pub fn idle_ticks(cpu: &CpuTime) -> u64 {
+    cpu.idle + cpu.iowait.unwrap_or(0)
+}
+
 /// How long the first `cpus` have idled since boot, s, together.
 ///
 /// # Errors
 /// /proc is not mounted.
 pub fn idle_seconds(cpus: u32) -> Result<f64> {
     let stat = KernelStats::current().context("cannot read /proc/stat")?;
-    let idle = |cpu: &CpuTime| cpu.idle + cpu.iowait.unwrap_or(0);
-    let ticks: u64 = stat.cpu_time.iter().take(cpus as usize).map(idle).sum();
+    let ticks: u64 = stat.cpu_time.iter().take(cpus as usize).map(idle_ticks).sum();
     Ok(ticks as f64 / procfs::ticks_per_second() as f64)
 }
 
